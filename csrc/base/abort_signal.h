@@ -1,0 +1,32 @@
+// One-way switch shared by the threads of an engine: once raised, every wait ends and every operation fails.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "base/status.h"
+
+namespace hvd {
+
+class AbortSignal {
+ public:
+  AbortSignal();
+  ~AbortSignal();
+  AbortSignal(const AbortSignal&) = delete;
+  AbortSignal& operator=(const AbortSignal&) = delete;
+
+  // The first reason stays. Returns whether this call was the first. Safe from any thread.
+  bool raise(Status reason);
+  bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
+  Status reason() const;
+  // A descriptor that becomes readable when the signal is raised, for poll().
+  int fd() const noexcept { return fd_; }
+
+ private:
+  std::atomic<bool> raised_{false};
+  int fd_;
+  mutable std::mutex mutex_;
+  Status reason_;
+};
+
+}  // namespace hvd

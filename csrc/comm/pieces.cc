@@ -1,0 +1,115 @@
+#include "comm/pieces.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/kernels.h"
+
+namespace hvd {
+
+namespace {
+
+// Below this, a store fence per piece costs more than cached stores.
+constexpr size_t kStreamingRun = 4096;
+// Shorter pieces are reduced in blocks of kBlock bytes, to call the kernel once for many of them.
+constexpr size_t kDirectRun = 2048;
+constexpr size_t kBlock = 8192;
+
+void reduce_run(const Reduction& reduction, void* to, std::byte*& result, bool streaming,
+                std::vector<const void*>& sources, size_t bytes) {
+  kernels::reduce(reduction, to, result, streaming, sources.data(), static_cast<int>(sources.size()),
+                  bytes / size_of(reduction.type));
+  for (const void*& source : sources) source = static_cast<const std::byte*>(source) + bytes;
+  if (result != nullptr) result += bytes;
+}
+
+}  // namespace
+
+void Cursor::settle() {
+  while (left_ > 0 && within_ >= piece_->bytes) {
+    within_ -= piece_->bytes;
+    start_ += piece_->bytes;
+    ++piece_;
+    --left_;
+  }
+}
+
+void Cursor::advance(size_t bytes) {
+  within_ += bytes;
+  settle();
+}
+
+void Cursor::seek(size_t offset) {
+  while (offset < start_) {
+    --piece_;
+    ++left_;
+    start_ -= piece_->bytes;
+    within_ = 0;
+  }
+  within_ = offset - start_;
+  settle();
+}
+
+void gather(Cursor& from, void* to, size_t bytes, bool streaming) {
+  auto* target = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    size_t run = std::min(from.run(), bytes);
+    if (streaming && run >= kStreamingRun) {
+      kernels::copy_streaming(target, from.here(), run);
+    } else {
+      std::memcpy(target, from.here(), run);
+    }
+    from.advance(run);
+    target += run;
+    bytes -= run;
+  }
+}
+
+void scatter(const void* from, Cursor& to, size_t bytes) {
+  const auto* source = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    size_t run = std::min(to.run(), bytes);
+    std::memcpy(to.here(), source, run);
+    to.advance(run);
+    source += run;
+    bytes -= run;
+  }
+}
+
+void copy(Cursor& from, Cursor& to, size_t bytes) {
+  while (bytes > 0) {
+    size_t run = std::min({from.run(), to.run(), bytes});
+    if (from.here() != to.here()) std::memcpy(to.here(), from.here(), run);
+    from.advance(run);
+    to.advance(run);
+    bytes -= run;
+  }
+}
+
+void copy(const Pieces& from, const Pieces& to) {
+  Cursor source(from), target(to);
+  copy(source, target, total_bytes(from));
+}
+
+void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources, Cursor& to,
+            std::byte* result, bool streaming, size_t bytes) {
+  alignas(64) std::byte block[kBlock];
+  while (bytes > 0) {
+    size_t run = std::min({own_input.run(), to.run(), bytes});
+    if (run >= kDirectRun || run == bytes) {
+      sources[own] = own_input.here();
+      reduce_run(reduction, to.here(), result, streaming, sources, run);
+      own_input.advance(run);
+      to.advance(run);
+    } else {
+      run = std::min(bytes, kBlock);
+      gather(own_input, block, run);
+      sources[own] = block;
+      reduce_run(reduction, block, result, streaming, sources, run);
+      scatter(block, to, run);
+    }
+    bytes -= run;
+  }
+}
+
+}  // namespace hvd

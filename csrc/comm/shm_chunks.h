@@ -1,0 +1,57 @@
+// How the shared-memory collectives cut their data.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "comm/pieces.h"
+#include "comm/shm_segment.h"
+
+namespace hvd {
+
+// Chunk of the collectives in which every member reads everything. It never reaches into the last sub-slot, where
+// results of an earlier allreduce may still be read.
+constexpr size_t kChunk = 256 << 10;
+static_assert(kChunk <= 2 * sub_slot_bytes(2) && kChunk <= 1023 * sub_slot_bytes(1023));
+// From here on it pays to bypass the cache, where it pays at all.
+constexpr size_t kStreamingBytes = 1 << 20;
+
+inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+inline uint32_t parts(size_t bytes, size_t part) { return static_cast<uint32_t>((bytes + part - 1) / part); }
+
+// The k-th part of `bytes`; empty behind the end.
+struct Range {
+  size_t offset, bytes;
+  Range(size_t total, size_t part, size_t k)
+      : offset(std::min(total, part * k)), bytes(std::min(part, total - offset)) {}
+};
+
+inline size_t largest_of(const std::vector<Pieces>& lists) {
+  size_t largest = 0;
+  for (const Pieces& pieces : lists) largest = std::max(largest, total_bytes(pieces));
+  return largest;
+}
+
+inline size_t total_of(const std::vector<Pieces>& lists) {
+  size_t total = 0;
+  for (const Pieces& pieces : lists) total += total_bytes(pieces);
+  return total;
+}
+
+inline std::vector<Cursor> cursors_of(const std::vector<Pieces>& lists) {
+  std::vector<Cursor> cursors;
+  cursors.reserve(lists.size());
+  for (const Pieces& pieces : lists) cursors.emplace_back(pieces);
+  return cursors;
+}
+
+inline std::vector<size_t> bytes_of(const std::vector<Pieces>& lists) {
+  std::vector<size_t> bytes;
+  bytes.reserve(lists.size());
+  for (const Pieces& pieces : lists) bytes.push_back(total_bytes(pieces));
+  return bytes;
+}
+
+}  // namespace hvd

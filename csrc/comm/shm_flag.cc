@@ -1,0 +1,60 @@
+#include "comm/shm_flag.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace hvd {
+
+namespace {
+
+// Longer spinning steals the processor from the very rank that is waited for when there are more threads than cores.
+constexpr int kPauses = 300;
+constexpr timespec kSlice = {0, 20'000'000};  // how late a raised abort signal may be noticed
+
+void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The mapping is shared between processes, so these are not the private kind.
+void futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+void futex_sleep(std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &kSlice, nullptr, 0);
+}
+
+}  // namespace
+
+void post(Flag& flag, uint32_t value) {
+  // Sequential consistency orders this store before the look at `sleepers`, and a sleeper's increment before its look
+  // at `value`: one of the two always sees the other.
+  flag.value.store(value, std::memory_order_seq_cst);
+  if (flag.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(flag.value);
+}
+
+bool wait_slowly(Flag& flag, uint32_t target, const AbortSignal& abort) {
+  for (int i = 0; i < kPauses; ++i) {
+    cpu_pause();
+    if (reached(flag.value.load(std::memory_order_acquire), target)) return true;
+  }
+  flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  bool arrived = false;
+  while (!abort.raised()) {
+    uint32_t seen = flag.value.load(std::memory_order_seq_cst);
+    arrived = reached(seen, target);
+    if (arrived) break;
+    futex_sleep(flag.value, seen);
+  }
+  flag.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  return arrived;
+}
+
+}  // namespace hvd

@@ -1,0 +1,67 @@
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/local.h"
+#include "comm/tcp_communicator.h"
+
+namespace hvd {
+
+namespace {
+
+void prepare(int fd) {
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  int on = 1;
+  // Fails on Unix sockets, which need it not.
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(std::vector<int> peers, int rank, const AbortSignal& abort)
+      : peers_(std::move(peers)), rank_(rank), abort_(abort) {
+    for (int fd : peers_) {
+      if (fd >= 0) prepare(fd);
+    }
+  }
+  ~TcpTransport() override {
+    for (int fd : peers_) {
+      if (fd >= 0) close(fd);
+    }
+  }
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  const char* name() const override { return "tcp"; }
+
+  std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
+    if (members.size() == 1) return make_local_communicator();
+    std::vector<Exchange::Link> links;
+    for (int member : members) links.push_back({peers_[member], member});
+    auto own = std::find(members.begin(), members.end(), rank_);
+    return std::make_unique<TcpCommunicator>(std::move(links), static_cast<int>(own - members.begin()), staging_,
+                                             abort_);
+  }
+
+  // Connections carry no state from one collective to the next.
+  void reset(int) override {}
+
+ private:
+  std::vector<int> peers_;
+  int rank_;
+  const AbortSignal& abort_;
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort) {
+  return std::make_unique<TcpTransport>(std::move(peers), rank, abort);
+}
+
+}  // namespace hvd

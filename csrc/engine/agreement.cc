@@ -1,0 +1,177 @@
+#include "engine/agreement.h"
+
+#include <algorithm>
+
+namespace hvd {
+namespace {
+
+using wire::Descriptor;
+
+bool varies_in_first_dim(int kind) { return kind == HVD_ALLGATHER || kind == HVD_ALLTOALL; }
+
+bool same_types(const Descriptor& a, const Descriptor& b) {
+  size_t common = std::min(a.tensors.size(), b.tensors.size());
+  for (size_t i = 0; i < common; ++i)
+    if (a.tensors[i].type != b.tensors[i].type) return false;
+  return true;
+}
+
+std::string types_text(const Descriptor& descriptor) {
+  std::string text;
+  for (const auto& tensor : descriptor.tensors) {
+    if (!text.empty()) text += ", ";
+    if (text.size() > 100) return text + "...";
+    text += name_of(tensor.type);
+  }
+  return text;
+}
+
+std::string shapes_text(const Descriptor& descriptor) {
+  std::string text;
+  for (const auto& tensor : descriptor.tensors) {
+    if (!text.empty()) text += ", ";
+    if (text.size() > 200) return text + "...";
+    text += shape_text(tensor.shape);
+  }
+  return text;
+}
+
+const char* op_name(ReduceOp op) {
+  constexpr const char* names[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  return names[static_cast<int>(op)];
+}
+
+Status mismatch(const char* what, const Submission& a, const std::string& a_has, const Submission& b,
+                const std::string& b_has) {
+  return Status::precondition(std::string("Mismatched ") + what + " for '" + a.descriptor->name + "': rank " +
+                              std::to_string(a.rank) + " has " + a_has + ", rank " + std::to_string(b.rank) + " has " +
+                              b_has + ". All ranks must submit the same " + what + " under one name.");
+}
+
+bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
+  if (a.tensors.size() != b.tensors.size()) return false;
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    const auto& left = a.tensors[i].shape;
+    const auto& right = b.tensors[i].shape;
+    if (left.size() != right.size() || left.empty()) return false;
+    if (!std::equal(left.begin() + 1, left.end(), right.begin() + 1)) return false;
+  }
+  return true;
+}
+
+std::string factors_text(const Descriptor& descriptor) {
+  return "prescale " + std::to_string(descriptor.prescale) + " and postscale " + std::to_string(descriptor.postscale);
+}
+
+Status check_same(const Submission& first, const Submission& other) {
+  const Descriptor& a = *first.descriptor;
+  const Descriptor& b = *other.descriptor;
+  if (!same_types(a, b)) return mismatch("data types", first, types_text(a), other, types_text(b));
+  if (a.kind != b.kind) return mismatch("operations", first, kind_name(a.kind), other, kind_name(b.kind));
+  if (!varies_in_first_dim(a.kind) && a.tensors != b.tensors)
+    return mismatch("shapes", first, shapes_text(a), other, shapes_text(b));
+  if (a.prescale != b.prescale || a.postscale != b.postscale)
+    return mismatch("scale factors", first, factors_text(a), other, factors_text(b));
+  if (a.op != b.op) return mismatch("reduce operations", first, op_name(a.op), other, op_name(b.op));
+  if (varies_in_first_dim(a.kind) && !same_trailing_dims(a, b))
+    return mismatch("shapes (only the first dimension may differ)", first, shapes_text(a), other, shapes_text(b));
+  if (a.kind == HVD_BROADCAST && a.root_rank != b.root_rank)
+    return mismatch("root ranks", first, std::to_string(a.root_rank), other, std::to_string(b.root_rank));
+  if (a.kind == HVD_ADD_PROCESS_SET && a.numbers != b.numbers)
+    return Status::invalid("Rank " + std::to_string(first.rank) + " and rank " + std::to_string(other.rank) +
+                           " add process sets with different ranks; all ranks must add the same set.");
+  return {};
+}
+
+Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
+  const std::string subject = std::string(kind_name(descriptor.kind)) + " '" + descriptor.name + "'";
+  bool reduces = descriptor.kind == HVD_ALLREDUCE || descriptor.kind == HVD_REDUCESCATTER;
+  bool needs_rows = varies_in_first_dim(descriptor.kind) || descriptor.kind == HVD_REDUCESCATTER;
+  if (joined && !descriptor.tensors.empty() && descriptor.kind != HVD_ALLREDUCE)
+    return Status::precondition(subject + " is not supported while a rank has joined; only allreduce is.");
+  for (const auto& tensor : descriptor.tensors) {
+    if (needs_rows && tensor.shape.empty())
+      return Status::precondition(subject + " needs tensors of at least one dimension, got a scalar.");
+    if (!reduces) continue;
+    if (is_complex(tensor.type) && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
+      return Status::aborted(subject + ": " + op_name(descriptor.op) + " is not defined for " + name_of(tensor.type) +
+                             "; use Sum or Average.");
+    if (descriptor.op == ReduceOp::kAdasum && !is_floating(tensor.type))
+      return Status::aborted(subject + ": Adasum needs floating-point tensors, got " + name_of(tensor.type) + ".");
+  }
+  if (descriptor.kind == HVD_REDUCESCATTER && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
+    return Status::aborted(subject + ": reducescatter supports Sum and Average only, not " + op_name(descriptor.op) + ".");
+  if (descriptor.kind == HVD_ALLREDUCE && descriptor.op == ReduceOp::kAdasum && (members & (members - 1)) != 0)
+    return Status::aborted(subject + ": Adasum needs a power-of-two number of ranks, there are " +
+                           std::to_string(members) + ".");
+  return {};
+}
+
+}  // namespace
+
+const char* kind_name(int kind) {
+  constexpr const char* names[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter",
+                                   "barrier",   "join",      "add_process_set", "remove_process_set"};
+  return kind >= 0 && kind <= HVD_REMOVE_PROCESS_SET ? names[kind] : "unknown operation";
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+int64_t element_count(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (int64_t dim : shape) count *= dim;
+  return count;
+}
+
+Status check_agreement(const std::vector<Submission>& submissions, int members, bool joined) {
+  for (const Submission& other : submissions) {
+    Status status = check_same(submissions.front(), other);
+    if (!status.ok()) return status;
+  }
+  return check_allowed(*submissions.front().descriptor, members, joined);
+}
+
+wire::Agreement make_agreement(const std::vector<Submission>& submissions) {
+  wire::Agreement agreement;
+  agreement.common = *submissions.front().descriptor;
+  if (!varies_in_first_dim(agreement.common.kind)) return agreement;
+  agreement.first_dims.resize(agreement.common.tensors.size());
+  for (const Submission& submission : submissions) {
+    for (size_t i = 0; i < agreement.first_dims.size(); ++i)
+      agreement.first_dims[i].push_back(submission.descriptor->tensors[i].shape[0]);
+    if (agreement.common.kind == HVD_ALLTOALL) agreement.splits.push_back(submission.descriptor->numbers);
+  }
+  return agreement;
+}
+
+wire::Descriptor member_descriptor(const wire::Agreement& agreement, int index) {
+  wire::Descriptor descriptor = agreement.common;
+  auto member = static_cast<size_t>(index);
+  for (size_t i = 0; i < agreement.first_dims.size(); ++i)
+    descriptor.tensors[i].shape[0] = agreement.first_dims[i][member];
+  if (!agreement.splits.empty()) descriptor.numbers = agreement.splits[member];
+  return descriptor;
+}
+
+int64_t agreement_bytes(const wire::Agreement& agreement) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
+    const auto& tensor = agreement.common.tensors[i];
+    int64_t rows = 1;
+    int64_t row = static_cast<int64_t>(size_of(tensor.type)) * element_count(tensor.shape);
+    if (!agreement.first_dims.empty()) {
+      rows = 0;
+      for (int64_t dim : agreement.first_dims[i]) rows += dim;
+      std::vector<int64_t> rest(tensor.shape.begin() + 1, tensor.shape.end());
+      row = static_cast<int64_t>(size_of(tensor.type)) * element_count(rest);
+    }
+    bytes += rows * row;
+  }
+  return bytes;
+}
+
+}  // namespace hvd

@@ -1,0 +1,34 @@
+// Do the ranks' descriptors of one operation fit together? Pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/messages.h"
+
+namespace hvd {
+
+struct Submission {
+  int rank;  // global
+  const wire::Descriptor* descriptor;
+};
+
+const char* kind_name(int kind);
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// Checks in the order users rely on: dtype, kind, shape, scale factors, reduce op, trailing dimensions, root rank;
+// then whether the operation is allowed at all for `members` ranks of which `joined` have joined.
+Status check_agreement(const std::vector<Submission>& submissions, int members, bool joined);
+
+// The agreement of submissions that passed the check, one for each member in order.
+wire::Agreement make_agreement(const std::vector<Submission>& submissions);
+
+// What member `index` submitted when `agreement` was made.
+wire::Descriptor member_descriptor(const wire::Agreement& agreement, int index);
+
+int64_t element_count(const std::vector<int64_t>& shape);
+// Bytes an agreement moves, as counted against the fusion threshold.
+int64_t agreement_bytes(const wire::Agreement& agreement);
+
+}  // namespace hvd

@@ -1,0 +1,212 @@
+// The C ABI on top of Engine.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "engine/engine.h"
+#include "hvd.h"
+
+struct hvd_engine {
+  hvd::Engine engine;
+};
+
+namespace {
+
+using namespace hvd;
+
+thread_local std::string last_error;
+
+int32_t fail(Status status) {
+  last_error = status.text();
+  return status.code();
+}
+
+std::shared_ptr<void> map_shared(int fd, size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return nullptr;
+  return {memory, [bytes](void* address) { munmap(address, bytes); }};
+}
+
+// Takes over every descriptor of the world, also when it fails.
+Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* parts) {
+  const bool coordinates = world.rank == 0;
+  parts->rank = world.rank;
+  parts->size = world.size;
+  parts->peer_timeout = world.peer_timeout;
+  parts->affinity = world.affinity;
+  parts->coordinator.negotiation.fusion_threshold = world.fusion_threshold;
+  parts->coordinator.negotiation.cache_capacity = world.cache_capacity;
+  parts->coordinator.negotiation.disable_group_fusion = world.disable_group_fusion != 0;
+  parts->coordinator.stall_warning = world.stall_warning;
+  parts->coordinator.stall_shutdown = world.stall_shutdown;
+  auto own = [&](int fd) {
+    if (fd >= 0) parts->descriptors.push_back(fd);
+    return fd;
+  };
+  if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));
+  if (world.size > 1) {
+    const int channels = coordinates ? world.size : 1;
+    for (int i = 0; i < channels; ++i) {
+      if (coordinates && i == 0) continue;
+      wire::Channel control(own(world.control_fds[i]));
+      if (coordinates) {
+        parts->control_ranks[static_cast<size_t>(i)] = std::move(control);
+      } else {
+        parts->control = std::move(control);
+      }
+      parts->watched.push_back({Peer(i, world.peers[i]), wire::Channel(own(world.liveness_fds[i]))});
+    }
+  }
+  switch (world.transport) {
+    case HVD_TRANSPORT_LOCAL:
+      parts->transport = make_local_transport();
+      return {};
+    case HVD_TRANSPORT_SHM:
+      parts->memory = map_shared(world.shm_fd, shm_bytes(world.size));
+      if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
+      parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, *abort);
+      return {};
+    case HVD_TRANSPORT_TCP: {
+      std::vector<int> peers(world.mesh_fds, world.mesh_fds + world.size);
+      std::for_each(peers.begin(), peers.end(), own);
+      parts->transport = make_tcp_transport(std::move(peers), world.rank, *abort);
+      return {};
+    }
+    default:
+      return Status::invalid("Unknown transport " + std::to_string(world.transport) + ".");
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
+
+int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(shm_bytes(size)); }
+
+hvd_engine* hvd_create(const hvd_world* world) {
+  try {
+    if (world->struct_size != sizeof(hvd_world)) {
+      fail(Status::invalid("hvd_world has another size than this library expects."));
+      return nullptr;
+    }
+    auto abort = std::make_unique<AbortSignal>();
+    Engine::Parts parts;
+    Status status = take_world(*world, abort.get(), &parts);
+    if (status.ok())
+      return new hvd_engine{
+          {std::move(parts), Log(world->log_level, world->log_hide_time != 0, world->rank), std::move(abort)}};
+    fail(status);
+  } catch (const std::exception& error) {
+    fail(Status::unknown(std::string("Can't start the engine: ") + error.what()));
+  }
+  return nullptr;
+}
+
+void hvd_shutdown(hvd_engine* engine) { engine->engine.shutdown(); }
+
+void hvd_destroy(hvd_engine* engine) { delete engine; }
+
+void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(reason); }
+
+void hvd_after_fork_in_child(hvd_engine* engine) { engine->engine.after_fork_in_child(); }
+
+hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
+  try {
+    hvd_handle handle = 0;
+    Status status = engine->engine.submit(*request, &handle);
+    return status.ok() ? handle : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't submit: ") + error.what()));
+  }
+}
+
+int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
+  return task->finished() ? 1 : 0;
+}
+
+int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds) {
+  auto task = engine->engine.task(handle);
+  if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
+  int code = task->wait(seconds);
+  return code == HVD_OK && !task->status().ok() ? fail(task->status()) : code;
+}
+
+const char* hvd_error(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  return task && task->finished() ? task->status().text().c_str() : "";
+}
+
+int64_t hvd_result(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  return task ? task->result : 0;
+}
+
+int32_t hvd_output_ndim(hvd_engine* engine, hvd_handle handle, int32_t index) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return HVD_INVALID_ARGUMENT;
+  return static_cast<int32_t>(task->tensors[static_cast<size_t>(index)].output_shape.size());
+}
+
+int32_t hvd_output_shape(hvd_engine* engine, hvd_handle handle, int32_t index, int64_t* shape) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return HVD_INVALID_ARGUMENT;
+  const auto& from = task->tensors[static_cast<size_t>(index)].output_shape;
+  std::copy(from.begin(), from.end(), shape);
+  return HVD_OK;
+}
+
+void* hvd_take_output(hvd_engine* engine, hvd_handle handle, int32_t index) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return nullptr;
+  return task->tensors[static_cast<size_t>(index)].owned.release();
+}
+
+int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* splits, int32_t capacity) {
+  auto task = engine->engine.task(handle);
+  if (!task) return HVD_INVALID_ARGUMENT;
+  auto count = static_cast<int32_t>(task->received_splits.size());
+  std::copy_n(task->received_splits.begin(), std::min(count, capacity), splits);
+  return count;
+}
+
+void hvd_free(void* memory) { std::free(memory); }
+
+void hvd_release(hvd_engine* engine, hvd_handle handle) { engine->engine.release(handle); }
+
+int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity) {
+  std::vector<int> all = engine->engine.process_set_ids();
+  auto count = static_cast<int32_t>(all.size());
+  std::copy_n(all.begin(), std::min(count, capacity), ids);
+  return count;
+}
+
+int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity) {
+  std::vector<int> all;
+  if (!engine->engine.process_set_ranks(id, &all)) return HVD_INVALID_ARGUMENT;
+  auto count = static_cast<int32_t>(all.size());
+  std::copy_n(all.begin(), std::min(count, capacity), ranks);
+  return count;
+}
+
+int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles) {
+  if (engine->engine.rank() != 0) return HVD_OK;
+  Status status = engine->engine.timeline().start(path, mark_cycles != 0);
+  return status.ok() ? HVD_OK : fail(status);
+}
+
+int32_t hvd_timeline_stop(hvd_engine* engine) {
+  engine->engine.timeline().stop();
+  return HVD_OK;
+}
+
+const char* hvd_last_error(void) { return last_error.c_str(); }
+
+}  // extern "C"

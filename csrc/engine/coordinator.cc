@@ -1,0 +1,208 @@
+#include "engine/coordinator.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/thread.h"
+#include "engine/agreement.h"
+
+namespace hvd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using wire::MessageType;
+
+// One operation runs, one waits behind it; what becomes ready meanwhile is held back and fused.
+constexpr int64_t kAhead = 2;
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline,
+                         AbortSignal* abort)
+    : ranks_(std::move(ranks)),
+      options_(options),
+      log_(log),
+      timeline_(timeline),
+      abort_(abort),
+      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      negotiation_(options.negotiation),
+      acknowledged_(ranks_.size(), 0) {
+  thread_ = start_thread("hvd-coordinator", [this] { run(); });
+}
+
+Coordinator::~Coordinator() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
+  thread_.join();
+  close(stop_fd_);
+}
+
+void Coordinator::run() {
+  constexpr int kFixed = 2;
+  std::vector<pollfd> polled;
+  const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
+  while (!abort_->raised()) {
+    polled.assign({{stop_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
+    bool unsent = false;
+    for (const wire::Channel& rank : ranks_) {
+      auto wanted = static_cast<short>(POLLIN | (rank.has_unsent() ? POLLOUT : 0));
+      unsent = unsent || rank.has_unsent();
+      polled.push_back({rank.fd(), wanted, 0});
+    }
+    if (closed_ && !unsent) return;
+    int wait = checks_stalls && negotiation_.has_votes() ? 1000 : -1;
+    if (poll(polled.data(), polled.size(), wait) < 0) continue;
+    if (polled[0].revents != 0) return;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (polled[kFixed + i].revents & POLLOUT) ranks_[i].flush();
+      if (polled[kFixed + i].revents & ~POLLOUT) listen(static_cast<int>(i));
+    }
+    release();
+    if (checks_stalls) check_stalls();
+  }
+}
+
+void Coordinator::listen(int rank) {
+  wire::Channel& channel = ranks_[static_cast<size_t>(rank)];
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+  for (;;) {
+    switch (channel.receive(&data, &size)) {
+      case wire::Channel::Received::kNothing:
+        return;
+      case wire::Channel::Received::kClosed:
+        channel.close();  // why is the watch's to find out
+        return;
+      case wire::Channel::Received::kFrame: {
+        wire::Message message;
+        if (wire::decode(data, size, &message)) {
+          handle(rank, message);
+        } else {
+          abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
+                                        std::to_string(rank) + "."));
+        }
+      }
+    }
+  }
+}
+
+void Coordinator::handle(int rank, wire::Message& message) {
+  switch (message.type) {
+    case MessageType::kRequest:
+      if (shutting_down_) return;
+      timeline_->negotiate_begin(message.descriptor.name, kind_name(message.descriptor.kind));
+      timeline_->rank_ready(message.descriptor.name, rank);
+      negotiation_.request(rank, std::move(message.descriptor), Clock::now());
+      return;
+    case MessageType::kCached:
+      if (shutting_down_) return;
+      if (const wire::Descriptor* known = negotiation_.remembered(message.id)) {
+        timeline_->negotiate_begin(known->name, kind_name(known->kind));
+        timeline_->rank_ready(known->name, rank);
+        negotiation_.cached(rank, message.id, Clock::now());
+      } else {
+        send(rank, wire::encode_id(MessageType::kResend, message.id));
+      }
+      return;
+    case MessageType::kShutdown:
+      return begin_shutdown(rank);
+    case MessageType::kShutdownAck:
+      return acknowledge(rank);
+    default:  // kIdle only wakes this thread
+      return;
+  }
+}
+
+void Coordinator::release() {
+  if (!negotiation_.has_ready() || shutting_down_) return;
+  bool hold = sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead;
+  if (hold) {
+    // Rank 0 may have caught up between the look and the flag; whoever sees it second acts.
+    holding_.store(true, std::memory_order_seq_cst);
+    hold = sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead;
+  }
+  std::vector<Negotiation::Release> releases = negotiation_.release(hold);
+  for (uint32_t id : negotiation_.take_evicted()) {
+    const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
+  }
+  if (!releases.empty()) timeline_->cycle();
+  for (const Negotiation::Release& release : releases) {
+    if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
+    for (const wire::Item& item : release.operation.items) {
+      const wire::Descriptor* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+      if (known != nullptr) timeline_->negotiate_end(known->name);
+    }
+    const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
+    for (int rank : *release.ranks) {
+      if (rank == 0) sent_to_rank_0_++;
+      send(rank, frame);
+    }
+  }
+}
+
+void Coordinator::send(int rank, const std::vector<uint8_t>& frame) {
+  wire::Channel& channel = ranks_[static_cast<size_t>(rank)];
+  if (channel.fd() >= 0) channel.send(frame);  // a broken connection is the watch's business
+}
+
+void Coordinator::begin_shutdown(int rank) {
+  if (shutting_down_) return;
+  shutting_down_ = true;
+  const std::vector<uint8_t> frame = wire::encode_text(
+      MessageType::kShutdown, "Horovod has been shut down: rank " + std::to_string(rank) + " called hvd.shutdown() or ended.");
+  for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
+}
+
+void Coordinator::acknowledge(int rank) {
+  auto index = static_cast<size_t>(rank);
+  if (acknowledged_[index]) return;
+  acknowledged_[index] = 1;
+  if (++acknowledgements_ < ranks_.size()) return;
+  closed_ = true;
+  const std::vector<uint8_t> frame = wire::encode_simple(MessageType::kClosed);
+  for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
+}
+
+void Coordinator::check_stalls() {
+  Clock::time_point now = Clock::now();
+  if (now < next_stall_check_ || shutting_down_) return;
+  next_stall_check_ = now + std::chrono::seconds(1);
+  if (options_.stall_warning > 0) {
+    std::map<int, std::vector<std::string>> missing;
+    std::string text;
+    for (const Negotiation::Stalled& stalled : negotiation_.newly_stalled(now, options_.stall_warning)) {
+      for (int rank : stalled.missing) missing[rank].push_back(stalled.name);
+      if (text.empty())
+        text = "One or more tensors were submitted by some ranks but not by others for more than " +
+               std::to_string(static_cast<int>(options_.stall_warning)) +
+               " seconds; the ranks may run different code, wait for each other, or one may be much slower.";
+    }
+    for (const auto& entry : missing) {
+      text += "\nMissing on rank " + std::to_string(entry.first) + ":";
+      for (size_t i = 0; i < entry.second.size() && i < 6; ++i) text += (i ? ", " : " ") + entry.second[i];
+      if (entry.second.size() > 6) text += ", and " + std::to_string(entry.second.size() - 6) + " more";
+    }
+    if (!text.empty()) log_.warning(text);
+  }
+  if (options_.stall_shutdown > 0) {
+    std::vector<Negotiation::Stalled> stalled = negotiation_.stalled(now, options_.stall_shutdown);
+    if (!stalled.empty())
+      abort_->raise(Status::unknown("'" + stalled.front().name + "' has waited for rank(s) " +
+                                    rank_list(stalled.front().missing) + " for more than " +
+                                    std::to_string(static_cast<int>(options_.stall_shutdown)) +
+                                    " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)."));
+  }
+}
+
+}  // namespace hvd

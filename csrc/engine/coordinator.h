@@ -1,0 +1,65 @@
+// Rank 0's thread that hears what every rank has ready and tells them what to run. The decisions are Negotiation's.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "base/log.h"
+#include "engine/negotiation.h"
+#include "engine/timeline.h"
+#include "wire/channel.h"
+
+namespace hvd {
+
+class Coordinator {
+ public:
+  struct Options {
+    Negotiation::Options negotiation;
+    double stall_warning = 60.0;  // seconds; 0 = no check
+    double stall_shutdown = 0.0;  // seconds; 0 = never
+  };
+
+  // ranks[r] leads to rank r, rank 0's own engine included.
+  Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline, AbortSignal* abort);
+  ~Coordinator();
+
+  // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kIdle message.
+  bool operation_done() {
+    executed_.fetch_add(1, std::memory_order_seq_cst);
+    return holding_.exchange(false, std::memory_order_seq_cst);
+  }
+
+ private:
+  void run();
+  void listen(int rank);
+  void handle(int rank, wire::Message& message);
+  void release();
+  void send(int rank, const std::vector<uint8_t>& frame);
+  void begin_shutdown(int rank);
+  void acknowledge(int rank);
+  void check_stalls();
+
+  std::vector<wire::Channel> ranks_;
+  std::vector<std::string> names_;
+  Options options_;
+  const Log& log_;
+  Timeline* timeline_;
+  AbortSignal* abort_;
+  int stop_fd_;
+  Negotiation negotiation_;
+  bool shutting_down_ = false;
+  bool closed_ = false;
+  std::vector<uint8_t> acknowledged_;
+  size_t acknowledgements_ = 0;
+  int64_t sent_to_rank_0_ = 0;
+  std::atomic<int64_t> executed_{0};
+  std::atomic<bool> holding_{false};
+  std::chrono::steady_clock::time_point next_stall_check_{};
+  std::thread thread_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,425 @@
+#include "engine/engine.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/thread.h"
+#include "engine/agreement.h"
+
+namespace hvd {
+namespace {
+
+using wire::Descriptor;
+using wire::MessageType;
+
+// Does a request equal what this rank submitted before under the same name?
+bool same_request(const Descriptor& a, const Descriptor& b) {
+  return a.kind == b.kind && a.op == b.op && a.root_rank == b.root_rank && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.tensors == b.tensors && a.numbers == b.numbers;
+}
+
+}  // namespace
+
+Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
+    : rank_(parts.rank),
+      size_(parts.size),
+      log_(log),
+      abort_(std::move(abort)),
+      memory_(std::move(parts.memory)),
+      transport_(std::move(parts.transport)),
+      executor_(transport_.get(), parts.rank, parts.size),
+      descriptors_(std::move(parts.descriptors)),
+      affinity_(parts.affinity),
+      control_(std::move(parts.control)),
+      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (rank_ == 0) {
+    int pair[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+      abort_->raise(Status::unknown("Can't make the coordinator's socket pair: too many open files?"));
+    control_ = wire::Channel(pair[0]);
+    parts.control_ranks[0] = wire::Channel(pair[1]);
+    descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
+    parts.coordinator.negotiation.size = size_;
+    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.coordinator, log_, &timeline_,
+                                                 abort_.get());
+  }
+  if (!parts.watched.empty())
+    watch_ = std::make_unique<Watch>(std::move(parts.watched), parts.peer_timeout, abort_.get());
+  thread_ = start_thread("hvd-engine", [this] { run(); });
+}
+
+Engine::~Engine() {
+  shutdown();
+  watch_.reset();
+  coordinator_.reset();
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+// ---- application threads ----------------------------------------------------------------------------------------
+
+Status Engine::check(const hvd_request& request) const {
+  if (request.struct_size != sizeof(hvd_request)) return Status::invalid("hvd_request has another size than expected.");
+  if (request.name == nullptr || request.name[0] == 0) return Status::invalid("An operation needs a name.");
+  const std::string subject = "'" + std::string(request.name) + "'";
+  if (request.kind < HVD_ALLREDUCE || request.kind > HVD_REMOVE_PROCESS_SET)
+    return Status::invalid(subject + ": unknown kind of operation " + std::to_string(request.kind) + ".");
+  const bool has_tensors = request.kind <= HVD_REDUCESCATTER;
+  if (has_tensors != (request.tensor_count > 0)) return Status::invalid(subject + ": wrong number of tensors.");
+  if (request.reduce_op < HVD_AVERAGE || request.reduce_op > HVD_PRODUCT)
+    return Status::invalid(subject + ": unknown reduce operation " + std::to_string(request.reduce_op) + ".");
+  for (int32_t i = 0; i < request.tensor_count; ++i) {
+    const hvd_tensor& tensor = request.tensors[i];
+    if (tensor.dtype < 0 || tensor.dtype >= kDataTypes)
+      return Status::invalid(subject + ": unknown data type " + std::to_string(tensor.dtype) + ".");
+    int64_t bytes = static_cast<int64_t>(size_of(static_cast<DataType>(tensor.dtype)));
+    for (int32_t d = 0; d < tensor.ndim; ++d)
+      if (tensor.shape[d] < 0 || __builtin_mul_overflow(bytes, tensor.shape[d], &bytes))
+        return Status::invalid(subject + ": impossible shape.");
+  }
+  return {};
+}
+
+// What depends on the process set; called with the lock held. Fills in what the caller left out.
+Status Engine::complete_and_check(Task* task) {
+  Descriptor& descriptor = task->descriptor;
+  const std::string subject = "'" + descriptor.name + "'";
+  if (descriptor.kind == HVD_REMOVE_PROCESS_SET) {
+    // Removing is an operation of all ranks; the set it is about travels in root_rank.
+    descriptor.root_rank = descriptor.process_set;
+    descriptor.process_set = 0;
+  }
+  const auto& sets = executor_.process_sets();
+  auto found = sets.find(descriptor.process_set);
+  if (found == sets.end())
+    return Status::invalid(subject + ": there is no process set " + std::to_string(descriptor.process_set) + ".");
+  const std::vector<int>& ranks = found->second.ranks;
+  if (!found->second.communicator)
+    return Status::invalid(subject + ": rank " + std::to_string(rank_) + " is not in process set " +
+                           std::to_string(descriptor.process_set) + ".");
+  if (descriptor.kind == HVD_BROADCAST && !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
+    return Status::invalid(subject + ": root rank " + std::to_string(descriptor.root_rank) + " is not in process set " +
+                           std::to_string(descriptor.process_set) + " (roots are global ranks).");
+  if (descriptor.kind == HVD_ADD_PROCESS_SET) {
+    const auto& numbers = descriptor.numbers;
+    if (numbers.empty() || numbers.front() < 0 || numbers.back() >= size_ ||
+        std::adjacent_find(numbers.begin(), numbers.end(), [](int a, int b) { return a >= b; }) != numbers.end())
+      return Status::invalid(subject + ": a process set needs different ranks between 0 and " +
+                             std::to_string(size_ - 1) + ".");
+  }
+  if (descriptor.kind == HVD_ALLTOALL) {
+    const auto n = static_cast<int64_t>(ranks.size());
+    const auto& shape = descriptor.tensors.front().shape;
+    if (shape.empty()) {
+      descriptor.numbers.assign(ranks.size(), 0);  // refused by all ranks together
+      return {};
+    }
+    if (descriptor.numbers.empty()) {
+      if (shape[0] % n != 0)
+        return Status::invalid(subject + ": without splits the first dimension (" + std::to_string(shape[0]) +
+                               ") must be divisible by the number of ranks (" + std::to_string(n) + ").");
+      descriptor.numbers.assign(ranks.size(), static_cast<int32_t>(shape[0] / n));
+    }
+    if (static_cast<int64_t>(descriptor.numbers.size()) != n)
+      return Status::invalid(subject + ": splits has " + std::to_string(descriptor.numbers.size()) +
+                             " entries, there are " + std::to_string(n) + " ranks.");
+    int64_t sum = 0;
+    for (int32_t split : descriptor.numbers) {
+      if (split < 0) return Status::invalid(subject + ": splits must not be negative.");
+      sum += split;
+    }
+    if (sum > shape[0])
+      return Status::invalid(subject + ": splits add up to " + std::to_string(sum) + ", more than the first dimension (" +
+                             std::to_string(shape[0]) + ").");
+  }
+  return {};
+}
+
+Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
+  Status status = check(request);
+  if (!status.ok()) return status;
+  auto task = std::make_shared<Task>(request);
+  std::vector<uint8_t> frame;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!closed_.ok()) return closed_;
+    status = complete_and_check(task.get());
+    if (!status.ok()) return status;
+    std::string key = operation_key(task->descriptor.process_set, task->descriptor.name);
+    auto [place, fresh] = pending_.try_emplace(key, task);
+    if (!fresh)
+      return Status::invalid("An operation named '" + task->descriptor.name +
+                             "' is still pending; names must be unique among pending operations.");
+    auto known = cache_ids_.find(key);
+    if (known != cache_ids_.end()) {
+      const Remembered& remembered = cache_.at(known->second);
+      if (remembered.mine && same_request(remembered.descriptor, task->descriptor)) task->sent_as = known->second;
+    }
+    *handle = next_handle_++;
+    task->handle = *handle;
+    handles_.emplace(*handle, task);
+    frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
+                               : wire::encode_request(task->descriptor);
+  }
+  announce(frame);
+  return {};
+}
+
+void Engine::announce(const std::vector<uint8_t>& frame) {
+  bool unsent = false;
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    if (control_.fd() < 0) return;
+    control_.send(frame);  // if the connection is broken, the watch says so to all pending tasks
+    unsent = control_.has_unsent();
+  }
+  if (unsent) {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t written = write(wake_fd_, &one, sizeof one);
+  }
+}
+
+std::shared_ptr<Task> Engine::task(hvd_handle handle) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = handles_.find(handle);
+  return found == handles_.end() ? nullptr : found->second;
+}
+
+void Engine::release(hvd_handle handle) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  handles_.erase(handle);
+}
+
+void Engine::shutdown() {
+  std::lock_guard<std::mutex> only_one(shutdown_mutex_);
+  if (!thread_.joinable()) return;
+  bool send = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    send = !shutdown_sent_ && closed_.ok();
+    shutdown_sent_ = true;
+  }
+  if (send) announce(wire::encode_text(MessageType::kShutdown, ""));
+  thread_.join();
+}
+
+void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason)); }
+
+void Engine::after_fork_in_child() {
+  // The threads do not exist here and the locks may be held by them: touch only plain numbers.
+  for (int fd : descriptors_) close(fd);
+  close(wake_fd_);
+}
+
+std::vector<int> Engine::process_set_ids() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int> ids;
+  for (const auto& set : executor_.process_sets()) ids.push_back(set.first);
+  return ids;
+}
+
+bool Engine::process_set_ranks(int id, std::vector<int>* ranks) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = executor_.process_sets().find(id);
+  if (found == executor_.process_sets().end()) return false;
+  *ranks = found->second.ranks;
+  return true;
+}
+
+// ---- the engine thread ------------------------------------------------------------------------------------------
+
+void Engine::run() {
+  if (affinity_ >= 0) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(static_cast<size_t>(affinity_), &cores);
+    if (sched_setaffinity(0, sizeof cores, &cores) != 0)
+      log_.warning("Can't pin the engine thread to core " + std::to_string(affinity_) + " (HOROVOD_THREAD_AFFINITY).");
+  }
+  try {
+    run_until_finished();
+  } catch (const std::exception& error) {
+    abort_->raise(Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
+  }
+  if (abort_->raised()) fail_pending(abort_->reason());
+}
+
+void Engine::run_until_finished() {
+  while (!finished_ && !abort_->raised()) {
+    const uint8_t* data = nullptr;
+    size_t size = 0;
+    switch (control_.receive(&data, &size)) {
+      case wire::Channel::Received::kFrame:
+        handle(data, size);
+        break;
+      case wire::Channel::Received::kNothing:
+        wait_for_messages();
+        break;
+      case wire::Channel::Received::kClosed: {
+        // The watch knows better why; give it a moment.
+        pollfd watched{abort_->fd(), POLLIN, 0};
+        poll(&watched, 1, 200);
+        abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost."));
+      }
+    }
+  }
+}
+
+void Engine::wait_for_messages() {
+  short wanted = POLLIN;
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    control_.flush();
+    if (control_.has_unsent()) wanted |= POLLOUT;
+  }
+  pollfd polled[] = {{control_.fd(), wanted, 0}, {wake_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
+  poll(polled, 3, -1);
+  uint64_t count = 0;
+  if (polled[1].revents != 0) [[maybe_unused]]
+    ssize_t got = read(wake_fd_, &count, sizeof count);
+}
+
+void Engine::handle(const uint8_t* data, size_t size) {
+  wire::Message message;
+  if (!wire::decode(data, size, &message)) {
+    abort_->raise(Status::unknown("Rank " + std::to_string(rank_) + " received a malformed message from the coordinator."));
+    return;
+  }
+  switch (message.type) {
+    case MessageType::kOperation:
+      run_operation(message.operation);
+      if (coordinator_ && coordinator_->operation_done()) announce(wire::encode_simple(MessageType::kIdle));
+      return;
+    case MessageType::kResend:
+      return resend(message.id);
+    case MessageType::kEvict: {
+      std::lock_guard<std::mutex> lock(mutex_);
+      auto found = cache_.find(message.id);
+      if (found == cache_.end()) return;
+      auto named = cache_ids_.find(found->second.key);
+      if (named != cache_ids_.end() && named->second == message.id) cache_ids_.erase(named);
+      cache_.erase(found);
+      return;
+    }
+    case MessageType::kShutdown:
+      return begin_closing(message.text);
+    case MessageType::kClosed:
+      finished_ = true;
+      return;
+    default:
+      return;
+  }
+}
+
+void Engine::run_operation(wire::Operation& operation) {
+  if (operation.code != HVD_OK) {
+    auto task = take_pending(operation_key(operation.process_set, operation.name));
+    if (task) finish(task, Status(operation.code, operation.text));
+    return;
+  }
+  if (operation.items.empty()) return;
+  std::vector<Unit> units;
+  units.reserve(operation.items.size());
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (wire::Item& item : operation.items) {
+      Unit unit;
+      std::string key;
+      if (item.cached_id != 0) {
+        const Remembered& remembered = cache_.at(item.cached_id);
+        unit.agreement = remembered.agreement;
+        key = remembered.key;
+      } else {
+        unit.agreement = std::make_shared<const wire::Agreement>(std::move(*item.fresh));
+        key = operation_key(unit.agreement->common.process_set, unit.agreement->common.name);
+      }
+      auto found = pending_.find(key);
+      // The name stays pending until the task is finished; a joined rank has none.
+      if (found != pending_.end()) unit.task = found->second;
+      if (item.cached_id == 0 && unit.agreement->id != 0) {
+        Remembered& remembered = cache_[unit.agreement->id];
+        remembered.agreement = unit.agreement;
+        remembered.key = key;
+        remembered.mine = unit.task != nullptr;
+        if (unit.task) remembered.descriptor = unit.task->descriptor;
+        cache_ids_[key] = unit.agreement->id;
+      }
+      units.push_back(std::move(unit));
+    }
+  }
+  if (timeline_.active())
+    for (const Unit& unit : units)
+      timeline_.run_begin(unit.agreement->common.name, kind_name(unit.agreement->common.kind));
+  Status status = executor_.run(units);
+  if (timeline_.active())
+    for (const Unit& unit : units) {
+      const auto& tensors = unit.agreement->common.tensors;
+      timeline_.run_end(unit.agreement->common.name, tensors.empty() ? "" : name_of(tensors.front().type),
+                        tensors.empty() ? "" : shape_text(tensors.front().shape));
+    }
+  if (!status.ok()) {
+    abort_->raise(status);
+    return;  // run() fails everything pending, these included
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    executor_.commit_process_set(units.front());
+    for (const Unit& unit : units)
+      if (unit.task) pending_.erase(operation_key(unit.task->descriptor.process_set, unit.task->descriptor.name));
+  }
+  for (const Unit& unit : units)
+    if (unit.task) finish(unit.task, {});
+}
+
+std::shared_ptr<Task> Engine::take_pending(const std::string& key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = pending_.find(key);
+  if (found == pending_.end()) return nullptr;
+  std::shared_ptr<Task> task = std::move(found->second);
+  pending_.erase(found);
+  return task;
+}
+
+void Engine::resend(uint32_t id) {
+  std::vector<uint8_t> frame;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& entry : pending_) {
+      if (entry.second->sent_as != id) continue;
+      entry.second->sent_as = 0;
+      frame = wire::encode_request(entry.second->descriptor);
+      break;
+    }
+  }
+  if (!frame.empty()) announce(frame);
+}
+
+void Engine::begin_closing(const std::string& reason) {
+  fail_pending(Status::unknown(reason));
+  if (watch_) watch_->expect_closing();
+  announce(wire::encode_simple(MessageType::kShutdownAck));
+}
+
+void Engine::fail_pending(const Status& reason) {
+  std::vector<std::shared_ptr<Task>> tasks;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_.ok()) closed_ = reason;
+    for (auto& entry : pending_) tasks.push_back(std::move(entry.second));
+    pending_.clear();
+  }
+  for (const auto& task : tasks) finish(task, reason);
+}
+
+void Engine::finish(const std::shared_ptr<Task>& task, Status status) {
+  task->finish(std::move(status));
+  if (task->has_callback()) release(task->handle);
+}
+
+}  // namespace hvd

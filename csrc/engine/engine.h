@@ -1,0 +1,112 @@
+// One rank's engine: takes requests from application threads, announces them to the coordinator, runs what it
+// releases, and finishes the tasks. Several engines may live in one process (tests run ranks as threads).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "engine/coordinator.h"
+#include "engine/executor.h"
+#include "engine/task.h"
+#include "engine/timeline.h"
+#include "engine/watch.h"
+#include "wire/channel.h"
+
+namespace hvd {
+
+class Engine {
+ public:
+  // What a world hands over: the communicator's transport and the sockets, see hvd_world.
+  struct Parts {
+    int rank = 0, size = 1;
+    std::shared_ptr<void> memory;             // what the transport works in, if it is ours to unmap
+    std::unique_ptr<Transport> transport;
+    wire::Channel control;                    // rank 0 makes its own
+    std::vector<wire::Channel> control_ranks; // rank 0: [r], own entry closed
+    std::vector<Watch::Watched> watched;
+    double peer_timeout = 3.0;
+    int affinity = -1;
+    Coordinator::Options coordinator;
+    std::vector<int> descriptors;             // all of the above, to be closed in a forked child
+  };
+
+  Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort);
+  ~Engine();
+
+  Status submit(const hvd_request& request, hvd_handle* handle);
+  std::shared_ptr<Task> task(hvd_handle handle);
+  void release(hvd_handle handle);
+
+  void shutdown();
+  void abort(const std::string& reason);
+  void after_fork_in_child();
+
+  std::vector<int> process_set_ids();
+  // False if there is no such set.
+  bool process_set_ranks(int id, std::vector<int>* ranks);
+
+  Timeline& timeline() { return timeline_; }
+  int rank() const { return rank_; }
+
+ private:
+  struct Remembered {
+    std::shared_ptr<const wire::Agreement> agreement;
+    std::string key;
+    bool mine = false;       // this rank had submitted it, so its own descriptor is known:
+    wire::Descriptor descriptor;
+  };
+
+  Status check(const hvd_request& request) const;
+  Status complete_and_check(Task* task);
+  void announce(const std::vector<uint8_t>& frame);
+  void run();
+  void run_until_finished();
+  void wait_for_messages();
+  void handle(const uint8_t* data, size_t size);
+  void run_operation(wire::Operation& operation);
+  std::shared_ptr<Task> take_pending(const std::string& key);
+  void resend(uint32_t id);
+  void begin_closing(const std::string& reason);
+  void fail_pending(const Status& reason);
+  void finish(const std::shared_ptr<Task>& task, Status status);
+
+  const int rank_, size_;
+  const Log log_;
+  std::unique_ptr<AbortSignal> abort_;
+  std::shared_ptr<void> memory_;
+  std::unique_ptr<Transport> transport_;
+  Executor executor_;
+  Timeline timeline_;
+  std::vector<int> descriptors_;
+  const int affinity_;
+
+  // Guards what application threads share with the engine thread.
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<Task>> pending_;
+  std::unordered_map<hvd_handle, std::shared_ptr<Task>> handles_;
+  std::unordered_map<uint32_t, Remembered> cache_;
+  std::unordered_map<std::string, uint32_t> cache_ids_;
+  hvd_handle next_handle_ = 1;
+  Status closed_;  // not ok: submitting fails with this
+  bool shutdown_sent_ = false;
+
+  std::mutex send_mutex_;
+  wire::Channel control_;  // sending under send_mutex_, receiving on the engine thread only
+  int wake_fd_;
+  bool finished_ = false;  // engine thread only
+
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Watch> watch_;
+  std::mutex shutdown_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace hvd

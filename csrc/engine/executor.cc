@@ -1,0 +1,282 @@
+#include "engine/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/adasum.h"
+#include "engine/agreement.h"
+#include "kernels/kernels.h"
+
+namespace hvd {
+namespace {
+
+using wire::Agreement;
+using wire::Descriptor;
+
+void* at(const void* memory, size_t offset) {
+  return const_cast<char*>(static_cast<const char*>(memory)) + offset;
+}
+
+size_t row_bytes(const wire::TensorInfo& tensor) {
+  size_t bytes = size_of(tensor.type);
+  for (size_t i = 1; i < tensor.shape.size(); ++i) bytes *= static_cast<size_t>(tensor.shape[i]);
+  return bytes;
+}
+
+size_t tensor_bytes(const wire::TensorInfo& tensor) {
+  return size_of(tensor.type) * static_cast<size_t>(element_count(tensor.shape));
+}
+
+// The first d0 % n ranks take one row more than the others.
+int64_t share_of(int64_t rows, int n, int rank) { return rows / n + (rank < rows % n ? 1 : 0); }
+
+// What follows the sum: Average divides integers exactly, by truncation, and multiplies all others by 1/size.
+Reduction reduction_for(const Descriptor& descriptor, DataType type, int size) {
+  Reduction reduction;
+  reduction.type = type;
+  reduction.op = descriptor.op;
+  reduction.factor = descriptor.postscale;
+  if (descriptor.op != ReduceOp::kAverage) return reduction;
+  reduction.op = ReduceOp::kSum;
+  const bool divides = (is_integer(type) && descriptor.postscale == 1.0) || type == DataType::kBool;
+  if (divides) {
+    reduction.divisor = size;
+  } else {
+    reduction.factor = descriptor.postscale / size;
+  }
+  return reduction;
+}
+
+}  // namespace
+
+Executor::Executor(Transport* transport, int rank, int size) : transport_(transport), rank_(rank) {
+  ProcessSet& world = sets_[0];
+  for (int r = 0; r < size; ++r) world.ranks.push_back(r);
+  world.communicator = transport->open(0, world.ranks);
+}
+
+Status Executor::run(const std::vector<Unit>& units) {
+  const Descriptor& common = units.front().agreement->common;
+  const ProcessSet& set = sets_.at(common.process_set);
+  switch (common.kind) {
+    case HVD_ALLREDUCE:
+      return allreduce(*set.communicator, units);
+    case HVD_ALLGATHER:
+      return allgather(*set.communicator, units);
+    case HVD_BROADCAST:
+      return broadcast(*set.communicator, units, set.ranks);
+    case HVD_ALLTOALL:
+      return alltoall(*set.communicator, units);
+    case HVD_REDUCESCATTER:
+      return reducescatter(*set.communicator, units);
+    case HVD_ADD_PROCESS_SET:
+      return open_process_set(units.front());
+    default:  // barrier, join, remove: that all ranks agreed is all there is to it
+      if (units.front().task) units.front().task->result = units.front().agreement->result;
+      return {};
+  }
+}
+
+Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& units) {
+  std::vector<Part> parts;
+  std::vector<Memory> zeros;  // stand in for a rank that has joined
+  const Descriptor& common = units.front().agreement->common;
+  for (const Unit& unit : units) {
+    const auto& tensors = unit.agreement->common.tensors;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      Part part{nullptr, nullptr, tensor_bytes(tensors[i]), tensors[i].type};
+      if (unit.task) {
+        Status status = unit.task->prepare_output(i, tensors[i].shape);
+        if (!status.ok()) return status;
+        part.input = unit.task->tensors[i].input;
+        part.output = unit.task->tensors[i].output;
+      } else {
+        zeros.push_back(allocate_memory(part.bytes));
+        part.input = part.output = zeros.back().get();
+        if (part.output == nullptr) return Status::unknown("Out of memory for a joined rank's zeros.");
+        std::memset(part.output, 0, part.bytes);
+      }
+      if (common.prescale != 1.0) {
+        kernels::scale(part.type, part.output, part.input, part.bytes / size_of(part.type), common.prescale);
+        part.input = part.output;
+      }
+      parts.push_back(part);
+    }
+  }
+  if (common.op == ReduceOp::kAdasum) {
+    Status status = adasum(communicator, parts);
+    for (const Part& part : parts)
+      if (status.ok() && common.postscale != 1.0)
+        kernels::scale(part.type, part.output, part.output, part.bytes / size_of(part.type), common.postscale);
+    return status;
+  }
+  // A group may mix types; each type is one pass.
+  for (int code = 0; code < kDataTypes; ++code) {
+    const auto type = static_cast<DataType>(code);
+    Pieces in, out;
+    for (const Part& part : parts) {
+      if (part.type != type) continue;
+      in.push_back({at(part.input, 0), part.bytes});
+      out.push_back({part.output, part.bytes});
+    }
+    if (in.empty()) continue;
+    Status status = communicator.allreduce(reduction_for(common, type, communicator.size()), in, out);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Executor::adasum(Communicator& communicator, const std::vector<Part>& parts) {
+  for (const Part& part : parts) {
+    if (part.input != part.output && part.bytes > 0) std::memcpy(part.output, part.input, part.bytes);
+    Status status = adasum_in_place(communicator, part.type, part.output, part.bytes);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Executor::allgather(Communicator& communicator, const std::vector<Unit>& units) {
+  const auto n = static_cast<size_t>(communicator.size());
+  Pieces in;
+  std::vector<Pieces> out(n);
+  for (const Unit& unit : units) {
+    const Agreement& agreement = *unit.agreement;
+    for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
+      const wire::TensorInfo& tensor = agreement.common.tensors[i];
+      const auto& rows = agreement.first_dims[i];
+      std::vector<int64_t> shape = tensor.shape;
+      shape[0] = 0;
+      for (int64_t count : rows) shape[0] += count;
+      Status status = unit.task->prepare_output(i, shape);
+      if (!status.ok()) return status;
+      const size_t row = row_bytes(tensor);
+      size_t offset = 0;
+      for (size_t r = 0; r < n; ++r) {
+        const size_t bytes = static_cast<size_t>(rows[r]) * row;
+        out[r].push_back({at(unit.task->tensors[i].output, offset), bytes});
+        offset += bytes;
+      }
+      in.push_back({at(unit.task->tensors[i].input, 0),
+                    static_cast<size_t>(rows[static_cast<size_t>(communicator.rank())]) * row});
+    }
+  }
+  return communicator.allgather(in, out);
+}
+
+Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& units, const std::vector<int>& ranks) {
+  const int root_rank = units.front().agreement->common.root_rank;
+  const auto root = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), root_rank) - ranks.begin());
+  const bool is_root = communicator.rank() == root;
+  Pieces data;
+  for (const Unit& unit : units) {
+    for (size_t i = 0; i < unit.task->tensors.size(); ++i) {
+      const wire::TensorInfo& info = unit.agreement->common.tensors[i];
+      Status status = unit.task->prepare_output(i, info.shape);
+      if (!status.ok()) return status;
+      const TaskTensor& tensor = unit.task->tensors[i];
+      const size_t bytes = tensor_bytes(info);
+      data.push_back({is_root ? at(tensor.input, 0) : tensor.output, bytes});
+      if (is_root && tensor.input != tensor.output && bytes > 0) std::memcpy(tensor.output, tensor.input, bytes);
+    }
+  }
+  return communicator.broadcast(data, root);
+}
+
+Status Executor::alltoall(Communicator& communicator, const std::vector<Unit>& units) {
+  const auto n = static_cast<size_t>(communicator.size());
+  const auto me = static_cast<size_t>(communicator.rank());
+  std::vector<Pieces> in(n), out(n);
+  for (const Unit& unit : units) {
+    const Agreement& agreement = *unit.agreement;
+    std::vector<int32_t>& received = unit.task->received_splits;
+    received.resize(n);
+    for (size_t r = 0; r < n; ++r) received[r] = agreement.splits[r][me];
+    for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
+      const wire::TensorInfo& tensor = agreement.common.tensors[i];
+      std::vector<int64_t> shape = tensor.shape;
+      shape[0] = 0;
+      for (int32_t count : received) shape[0] += count;
+      Status status = unit.task->prepare_output(i, shape);
+      if (!status.ok()) return status;
+      const size_t row = row_bytes(tensor);
+      size_t from = 0, to = 0;
+      for (size_t r = 0; r < n; ++r) {
+        const size_t sent = static_cast<size_t>(agreement.splits[me][r]) * row;
+        const size_t arriving = static_cast<size_t>(received[r]) * row;
+        in[r].push_back({at(unit.task->tensors[i].input, from), sent});
+        out[r].push_back({at(unit.task->tensors[i].output, to), arriving});
+        from += sent;
+        to += arriving;
+      }
+    }
+  }
+  return communicator.alltoall(in, out);
+}
+
+Status Executor::reducescatter(Communicator& communicator, const std::vector<Unit>& units) {
+  const Descriptor& common = units.front().agreement->common;
+  const int n = communicator.size();
+  std::vector<Memory> scaled;
+  for (int code = 0; code < kDataTypes; ++code) {
+    const auto type = static_cast<DataType>(code);
+    std::vector<Pieces> in(static_cast<size_t>(n));
+    Pieces out;
+    for (const Unit& unit : units) {
+      for (size_t i = 0; i < unit.task->tensors.size(); ++i) {
+        const wire::TensorInfo& tensor = unit.agreement->common.tensors[i];
+        if (tensor.type != type) continue;
+        std::vector<int64_t> shape = tensor.shape;
+        shape[0] = share_of(tensor.shape[0], n, communicator.rank());
+        Status status = unit.task->prepare_output(i, shape);
+        if (!status.ok()) return status;
+        const void* input = unit.task->tensors[i].input;
+        if (common.prescale != 1.0) {
+          scaled.push_back(allocate_memory(tensor_bytes(tensor)));
+          if (!scaled.back()) return Status::unknown("Out of memory for the scaled input of '" + common.name + "'.");
+          kernels::scale(type, scaled.back().get(), input, tensor_bytes(tensor) / size_of(type), common.prescale);
+          input = scaled.back().get();
+        }
+        const size_t row = row_bytes(tensor);
+        size_t offset = 0;
+        for (int r = 0; r < n; ++r) {
+          const size_t bytes = static_cast<size_t>(share_of(tensor.shape[0], n, r)) * row;
+          in[static_cast<size_t>(r)].push_back({at(input, offset), bytes});
+          offset += bytes;
+        }
+        out.push_back({unit.task->tensors[i].output, static_cast<size_t>(shape[0]) * row});
+      }
+    }
+    if (out.empty()) continue;
+    Status status = communicator.reducescatter(reduction_for(common, type, n), in, out);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Executor::open_process_set(const Unit& unit) {
+  const Agreement& agreement = *unit.agreement;
+  Communicator& world = *sets_.at(0).communicator;
+  const auto slot = static_cast<int>(agreement.result);
+  Status status = world.barrier();
+  if (!status.ok()) return status;
+  transport_->reset(slot);
+  status = world.barrier();
+  if (!status.ok()) return status;
+  opened_ = {};
+  opened_.ranks.assign(agreement.common.numbers.begin(), agreement.common.numbers.end());
+  if (std::binary_search(opened_.ranks.begin(), opened_.ranks.end(), rank_))
+    opened_.communicator = transport_->open(slot, opened_.ranks);
+  unit.task->result = agreement.result;
+  return {};
+}
+
+void Executor::commit_process_set(const Unit& unit) {
+  const auto id = static_cast<int>(unit.agreement->result);
+  if (unit.agreement->common.kind == HVD_ADD_PROCESS_SET) {
+    sets_[id] = std::move(opened_);
+  } else if (unit.agreement->common.kind == HVD_REMOVE_PROCESS_SET) {
+    sets_.erase(id);
+  }
+}
+
+}  // namespace hvd

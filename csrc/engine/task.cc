@@ -1,0 +1,83 @@
+#include "engine/task.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+
+#include "engine/agreement.h"
+
+namespace hvd {
+
+Memory allocate_memory(size_t bytes) {
+  constexpr size_t kLine = 64;
+  return Memory(std::aligned_alloc(kLine, (bytes / kLine + 1) * kLine));
+}
+
+Task::Task(const hvd_request& request)
+    : callback_(request.done), allocate_(request.allocate), user_(request.user) {
+  descriptor.kind = request.kind;
+  descriptor.process_set = request.process_set;
+  descriptor.root_rank = request.root_rank;
+  descriptor.op = static_cast<ReduceOp>(request.reduce_op);
+  descriptor.prescale = request.prescale;
+  descriptor.postscale = request.postscale;
+  descriptor.name = request.name;
+  if (request.numbers != nullptr) descriptor.numbers.assign(request.numbers, request.numbers + request.number_count);
+  auto count = static_cast<size_t>(request.tensor_count);
+  descriptor.tensors.resize(count);
+  tensors.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const hvd_tensor& tensor = request.tensors[i];
+    descriptor.tensors[i].type = static_cast<DataType>(tensor.dtype);
+    descriptor.tensors[i].shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+    tensors[i].input = tensor.input;
+    tensors[i].output = tensor.output;
+  }
+}
+
+Status Task::prepare_output(size_t index, std::vector<int64_t> shape) {
+  TaskTensor& tensor = tensors[index];
+  tensor.output_shape = std::move(shape);
+  if (tensor.output != nullptr) return {};
+  if (allocate_ != nullptr) {
+    tensor.output = allocate_(user_, static_cast<int32_t>(index), tensor.output_shape.data(),
+                              static_cast<int32_t>(tensor.output_shape.size()));
+  } else {
+    auto elements = static_cast<size_t>(element_count(tensor.output_shape));
+    tensor.owned = allocate_memory(elements * size_of(descriptor.tensors[index].type));
+    tensor.output = tensor.owned.get();
+  }
+  if (tensor.output != nullptr) return {};
+  return Status::unknown("Out of memory for the output of '" + descriptor.name + "' with shape " +
+                         shape_text(tensor.output_shape) + ".");
+}
+
+void Task::finish(Status status) {
+  status_ = std::move(status);
+  if (callback_ != nullptr) callback_(user_, status_.code(), status_.text().c_str());
+  done_.store(1, std::memory_order_seq_cst);
+  if (waiters_.load(std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, &done_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+int Task::wait(double seconds) {
+  if (finished()) return HVD_OK;
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(seconds);
+  limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  int code = HVD_OK;
+  if (!finished() && syscall(SYS_futex, &done_, FUTEX_WAIT_PRIVATE, 0, &limit, nullptr, 0) != 0) {
+    if (errno == EINTR) code = HVD_INTERRUPTED;
+    if (errno == ETIMEDOUT) code = HVD_IN_PROGRESS;
+  }
+  waiters_.fetch_sub(1, std::memory_order_seq_cst);
+  if (finished()) return HVD_OK;
+  return code == HVD_OK ? HVD_INTERRUPTED : code;  // a spurious wake-up: the caller looks again
+}
+
+}  // namespace hvd

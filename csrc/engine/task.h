@@ -1,0 +1,62 @@
+// One operation submitted on this rank, from hvd_submit() until its handle is released.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/messages.h"
+
+namespace hvd {
+
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Memory = std::unique_ptr<void, FreeMemory>;
+
+// At least one byte, aligned to a cache line; empty if there is none to be had.
+Memory allocate_memory(size_t bytes);
+
+struct TaskTensor {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::vector<int64_t> output_shape;
+  Memory owned;  // the output if the engine had to allocate it
+};
+
+class Task {
+ public:
+  explicit Task(const hvd_request& request);
+
+  wire::Descriptor descriptor;
+  std::vector<TaskTensor> tensors;
+  hvd_handle handle = 0;
+  uint32_t sent_as = 0;  // cache id this was announced with
+  int64_t result = 0;
+  std::vector<int32_t> received_splits;
+
+  // Sets the output's shape and finds memory for it, unless the caller gave some.
+  Status prepare_output(size_t index, std::vector<int64_t> shape);
+
+  // Once, on the engine thread (or by the submitter that takes the task back).
+  void finish(Status status);
+  bool finished() const { return done_.load(std::memory_order_acquire) != 0; }
+  bool has_callback() const { return callback_ != nullptr; }
+  const Status& status() const { return status_; }  // after finished()
+  // HVD_OK when finished, HVD_IN_PROGRESS after `seconds`, HVD_INTERRUPTED on a signal.
+  int wait(double seconds);
+
+ private:
+  std::atomic<uint32_t> done_{0};
+  std::atomic<uint32_t> waiters_{0};
+  Status status_;
+  hvd_done_fn callback_;
+  hvd_allocate_fn allocate_;
+  void* user_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,129 @@
+#include "engine/watch.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/thread.h"
+#include "wire/messages.h"
+
+namespace hvd {
+
+using Clock = std::chrono::steady_clock;
+
+// Six heartbeats in the time allowed; a peer is given up at three quarters, so that noticing it, which may
+// take one more interval, stays within `timeout`.
+Watch::Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort)
+    : watched_(std::move(watched)),
+      limit_(timeout * 3 / 4),
+      interval_(timeout / 6),
+      last_tick_(Clock::now()),
+      abort_(abort),
+      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (Watched& peer : watched_) peer.heard = last_tick_;
+  thread_ = start_thread("hvd-watch", [this] { run(); });
+}
+
+Watch::~Watch() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
+  thread_.join();
+  close(stop_fd_);
+}
+
+void Watch::run() {
+  bool spread = false;
+  std::vector<pollfd> polled;
+  Clock::time_point next_tick = Clock::now();
+  for (;;) {
+    if (abort_->raised() && !spread) {
+      spread_abort();
+      spread = true;
+    }
+    if (Clock::now() >= next_tick) {
+      tick();
+      next_tick = Clock::now() + std::chrono::duration_cast<Clock::duration>(interval_);
+    }
+    polled.assign({{stop_fd_, POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
+    for (Watched& peer : watched_) {
+      auto wanted = static_cast<short>(POLLIN | (peer.channel.has_unsent() ? POLLOUT : 0));
+      polled.push_back({peer.gone ? -1 : peer.channel.fd(), wanted, 0});
+      polled.push_back({peer.gone ? -1 : peer.peer.pidfd(), POLLIN, 0});
+    }
+    auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next_tick - Clock::now()).count() + 1;
+    if (poll(polled.data(), polled.size(), static_cast<int>(wait > 0 ? wait : 0)) < 0) continue;
+    if (polled[0].revents != 0) return;
+    for (size_t i = 0; i < watched_.size(); ++i) {
+      Watched& peer = watched_[i];
+      if (peer.gone) continue;
+      if (polled[2 + 2 * i].revents & POLLOUT) peer.channel.flush();
+      if (polled[2 + 2 * i].revents & ~POLLOUT) listen(peer);
+      if (!peer.gone && polled[3 + 2 * i].revents != 0) {
+        listen(peer);  // its last words, if any, count first
+        if (!peer.gone) lost(peer);
+      }
+    }
+  }
+}
+
+void Watch::tick() {
+  // If this process itself was stopped or starved, the peers' silence is not theirs.
+  Clock::time_point now = Clock::now();
+  bool was_asleep = now - last_tick_ > 2 * interval_;
+  last_tick_ = now;
+  const std::vector<uint8_t> heartbeat = wire::encode_simple(wire::MessageType::kHeartbeat);
+  for (Watched& peer : watched_) {
+    if (peer.gone) continue;
+    listen(peer);
+    if (peer.gone) continue;
+    if (!peer.channel.has_unsent()) peer.channel.send(heartbeat);
+    if (was_asleep) peer.heard = now;
+    std::chrono::duration<double> silence = now - peer.heard;
+    if (silence < limit_) continue;
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
+    abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
+                                  peer.peer.describe_state() + "."));
+  }
+}
+
+void Watch::listen(Watched& peer) {
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+  for (;;) {
+    switch (peer.channel.receive(&data, &size)) {
+      case wire::Channel::Received::kNothing:
+        return;
+      case wire::Channel::Received::kClosed:
+        return lost(peer);
+      case wire::Channel::Received::kFrame: {
+        peer.heard = Clock::now();
+        wire::Message message;
+        if (!wire::decode(data, size, &message)) return lost(peer);
+        if (message.type == wire::MessageType::kAbort) abort_->raise(Status::unknown(message.text));
+      }
+    }
+  }
+}
+
+void Watch::lost(Watched& peer) {
+  peer.gone = true;
+  if (abort_->raised()) return;
+  if (closing_.load(std::memory_order_acquire)) {
+    abort_->raise(Status::unknown("Horovod has been shut down."));
+    return;
+  }
+  constexpr int kMilliseconds = 50;
+  abort_->raise(Status::unknown(peer.peer.name() + " " +
+                                peer.peer.describe_end(kMilliseconds, "closed its connection") + "."));
+}
+
+void Watch::spread_abort() {
+  const std::vector<uint8_t> frame = wire::encode_text(wire::MessageType::kAbort, abort_->reason().text());
+  for (Watched& peer : watched_)
+    if (!peer.gone) peer.channel.send(frame);
+}
+
+}  // namespace hvd

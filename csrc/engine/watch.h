@@ -1,0 +1,48 @@
+// Notices that a peer died or fell silent, and spreads aborts. Rank 0 watches everyone, everyone watches rank 0.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "engine/peer.h"
+#include "wire/channel.h"
+
+namespace hvd {
+
+class Watch {
+ public:
+  struct Watched {
+    Peer peer;
+    wire::Channel channel;
+    std::chrono::steady_clock::time_point heard{};
+    bool gone = false;
+  };
+
+  // Raises `abort` when a watched peer dies or has been silent for `timeout` seconds, and tells all watched peers
+  // when `abort` is raised by anyone.
+  Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort);
+  ~Watch();
+
+  // From now on a closed connection is the normal end and makes no noise.
+  void expect_closing() { closing_.store(true, std::memory_order_release); }
+
+ private:
+  void run();
+  void tick();
+  void listen(Watched& peer);
+  void lost(Watched& peer);
+  void spread_abort();
+
+  std::vector<Watched> watched_;
+  std::chrono::duration<double> limit_, interval_;
+  std::chrono::steady_clock::time_point last_tick_;
+  AbortSignal* abort_;
+  int stop_fd_;
+  std::atomic<bool> closing_{false};
+  std::thread thread_;
+};
+
+}  // namespace hvd

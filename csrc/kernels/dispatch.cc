@@ -1,0 +1,81 @@
+// Chooses the instruction set once and forwards to its table.
+#include <atomic>
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "kernels/table.h"
+
+namespace hvd::kernels {
+namespace {
+
+struct Candidate {
+  const Table* table;
+  bool usable;
+};
+
+// Best first. The checks include the operating system's support for the wide registers.
+const Candidate* candidates(int* count) {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const Candidate all[] = {{&kAvx2Table, avx2}, {&kGenericTable, true}};
+#else
+  static const Candidate all[] = {{&kGenericTable, true}};
+#endif
+  *count = static_cast<int>(sizeof all / sizeof all[0]);
+  return all;
+}
+
+const Table* find(const char* name) {
+  int count;
+  const Candidate* all = candidates(&count);
+  for (int i = 0; i < count; ++i)
+    if (all[i].usable && (!name || !std::strcmp(all[i].table->name, name))) return all[i].table;
+  return nullptr;
+}
+
+std::atomic<const Table*>& selected() {
+  static std::atomic<const Table*> table{find(nullptr)};
+  return table;
+}
+
+const Table& table() { return *selected().load(std::memory_order_relaxed); }
+
+}  // namespace
+
+void reduce(const Reduction& reduction, void* to, void* copy, bool stream_copy, const void* const* sources,
+            int n, size_t count) {
+  if (n > 0 && count > 0) table().reduce(reduction, to, copy, stream_copy, sources, n, count);
+}
+
+void scale(DataType type, void* to, const void* from, size_t count, double factor) {
+  if (type == DataType::kBool) {
+    if (to != from && count > 0) std::memmove(to, from, count);
+    return;
+  }
+  Reduction reduction;
+  reduction.type = type;
+  reduction.factor = factor;
+  reduce(reduction, to, nullptr, false, &from, 1, count);
+}
+
+void copy_streaming(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) table().copy_streaming(to, from, bytes);
+}
+
+void dots(DataType type, const void* a, const void* b, size_t count, double dots[3]) {
+  table().dots(type, a, b, count, dots);
+}
+
+void combine(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb) {
+  table().combine(type, to, a, b, count, ca, cb);
+}
+
+const char* instruction_set() { return table().name; }
+
+bool use_instruction_set(const char* name) {
+  const Table* found = find(name);
+  if (found) selected().store(found, std::memory_order_relaxed);
+  return found != nullptr;
+}
+
+}  // namespace hvd::kernels

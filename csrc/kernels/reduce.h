@@ -1,0 +1,286 @@
+// reduce() for the instruction set of the including file; see elements.h for how that works.
+#pragma once
+
+#include "base/types.h"
+#include "kernels/elements.h"
+#include "kernels/integer_finish.h"
+#include "kernels/streaming.h"
+
+namespace hvd::kernels {
+namespace {
+
+constexpr size_t kUnroll = 4;
+constexpr int kMaxRest = 15;          // sources beside the first; more at once defeat the prefetchers
+constexpr size_t kBlockBytes = 8192;  // of a block: a fraction of the first-level cache
+
+enum class CopyMode { kNone, kCached, kStream };
+
+// Reduces `first` and the `n` sources `rest` (read from their element `offset` on), in this order.
+// First, E and Out have the same kLanes and Vector; they differ only where intermediate results of 16-bit
+// types are kept in float32. All sources of a step are read before anything of it is written, so `to` may be
+// one of them.
+template <class First, class E, class Out, class Op>
+struct Pass {
+  using V = typename E::Vector;
+  const typename First::Stored* first;
+  const void* const* rest;
+  int n;
+  size_t offset;
+  typename Out::Stored* to;
+  typename Out::Stored* copy;
+  bool scaled;
+  typename E::Scalar factor;
+
+  template <size_t kVectors, CopyMode kMode>
+  HVD_INLINE void step(size_t i) const {
+    constexpr size_t kLanes = E::kLanes;
+    V v[kVectors];
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kVectors; ++u) v[u] = First::load(first + i + u * kLanes);
+#pragma GCC unroll 1
+    for (int k = 0; k < n; ++k) {
+      const auto* source = static_cast<const typename E::Stored*>(rest[k]) + offset + i;
+#pragma GCC unroll 4
+      for (size_t u = 0; u < kVectors; ++u) v[u] = Op::apply(v[u], E::load(source + u * kLanes));
+    }
+    if constexpr (E::kFloating) {
+      if (scaled) {
+#pragma GCC unroll 4
+        for (size_t u = 0; u < kVectors; ++u) v[u] = v[u] * factor;
+      }
+    }
+    decltype(Out::pack(v[0])) packed[kVectors];
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kVectors; ++u) packed[u] = Out::pack(v[u]);
+#pragma GCC unroll 4
+    for (size_t u = 0; u < kVectors; ++u) store_raw(to + i + u * kLanes, packed[u]);
+    // One destination after the other: alternating between two cache lines is up to twice as slow.
+    if constexpr (kMode != CopyMode::kNone) {
+#pragma GCC unroll 4
+      for (size_t u = 0; u < kVectors; ++u) {
+        if constexpr (kMode == CopyMode::kCached)
+          store_raw(copy + i + u * kLanes, packed[u]);
+        else
+          stream_store(copy + i + u * kLanes, packed[u]);
+      }
+    }
+  }
+
+  // Fewer elements than a vector has: through zero-padded vectors, so that they get the same arithmetic.
+  HVD_NOINLINE void partial(size_t i, size_t count) const {
+    typename First::Stored begin[First::kLanes] = {};
+    __builtin_memcpy(begin, first + i, count * sizeof begin[0]);
+    V v = First::load(begin);
+    for (int k = 0; k < n; ++k) {
+      typename E::Stored next[E::kLanes] = {};
+      __builtin_memcpy(next, static_cast<const typename E::Stored*>(rest[k]) + offset + i,
+                       count * sizeof next[0]);
+      v = Op::apply(v, E::load(next));
+    }
+    if constexpr (E::kFloating)
+      if (scaled) v = v * factor;
+    const auto packed = Out::pack(v);
+    __builtin_memcpy(to + i, &packed, count * sizeof to[0]);
+    if (copy) __builtin_memcpy(copy + i, &packed, count * sizeof to[0]);
+  }
+
+  template <CopyMode kMode>
+  HVD_NOINLINE void range(size_t begin, size_t end) const {
+    constexpr size_t kLanes = E::kLanes;
+    const Pass local = *this;  // stays in registers: the stores could change *this for all the compiler knows
+    size_t i = begin;
+    for (; i + kUnroll * kLanes <= end; i += kUnroll * kLanes) local.template step<kUnroll, kMode>(i);
+    for (; i + kLanes <= end; i += kLanes) local.template step<1, kMode>(i);
+    if (i < end) partial(i, end - i);
+  }
+
+  void run(size_t count) const { range<CopyMode::kNone>(0, count); }
+
+  void run_with_copy(size_t count, bool stream) const {
+    size_t head = bytes_to_line(copy);
+    if (!stream || head % sizeof copy[0] != 0) return range<CopyMode::kCached>(0, count);
+    head /= sizeof copy[0];
+    if (head > count) head = count;
+    range<CopyMode::kCached>(0, head);
+    range<CopyMode::kStream>(head, count);
+    stream_fence();
+  }
+};
+
+struct Job {
+  void* to;
+  void* copy;
+  bool stream;
+  const void* const* sources;
+  int n;
+  size_t begin, end;  // elements
+  double factor;
+};
+
+// Any number of sources, without the copy.
+template <class E, class Op>
+void reduce_plain(const Job& job) {
+  using Stored = typename E::Stored;
+  using Buffer = typename E::Accumulator;
+  const bool scaled = E::kFloating && job.factor != 1.0;
+  const auto factor = to_factor<E>(job.factor);
+  const auto* first = static_cast<const Stored*>(job.sources[0]);
+  auto* to = static_cast<Stored*>(job.to);
+  const void* const* rest = job.sources + 1;
+  const int n = job.n - 1;
+  if (n <= kMaxRest) {
+    const Pass<E, E, E, Op> only{first + job.begin, rest,    n,      job.begin,
+                                 to + job.begin,    nullptr, scaled, factor};
+    return only.run(job.end - job.begin);
+  }
+  constexpr size_t kBlock = kBlockBytes / sizeof(typename Buffer::Stored);
+  alignas(kCacheLine) typename Buffer::Stored buffer[kBlock];
+  for (size_t begin = job.begin; begin < job.end; begin += kBlock) {
+    const size_t count = job.end - begin < kBlock ? job.end - begin : kBlock;
+    const Pass<E, E, Buffer, Op> opening{first + begin, rest,    kMaxRest, begin,
+                                         buffer,        nullptr, false,    factor};
+    opening.run(count);
+    int done = kMaxRest;
+    for (; n - done > kMaxRest; done += kMaxRest) {
+      const Pass<Buffer, E, Buffer, Op> middle{buffer, rest + done, kMaxRest, begin,
+                                               buffer, nullptr,     false,    factor};
+      middle.run(count);
+    }
+    const Pass<Buffer, E, E, Op> closing{buffer,     rest + done, n - done, begin,
+                                         to + begin, nullptr,     scaled,   factor};
+    closing.run(count);
+  }
+}
+
+void copy_bytes(void* to, const void* from, size_t bytes, bool stream) {
+  if (!to || to == from) return;
+  if (stream)
+    copy_streaming_bytes(to, from, bytes);
+  else
+    __builtin_memcpy(to, from, bytes);
+}
+
+// Reduces block by block; applies `finish` to each and copies it while it is in the first-level cache.
+template <class T, class Reduce, class Finish>
+HVD_INLINE void reduce_in_blocks(const Job& job, Reduce reduce, Finish finish) {
+  constexpr size_t kBlock = kBlockBytes / sizeof(T);
+  Job part = job;
+  part.copy = nullptr;
+  for (part.begin = job.begin; part.begin < job.end; part.begin = part.end) {
+    part.end = job.end - part.begin < kBlock ? job.end : part.begin + kBlock;
+    reduce(part);
+    T* const block = static_cast<T*>(job.to) + part.begin;
+    const size_t count = part.end - part.begin;
+    finish(block, count);
+    if (job.copy) copy_bytes(static_cast<T*>(job.copy) + part.begin, block, count * sizeof(T), job.stream);
+  }
+}
+
+template <class E, class Op>
+void reduce_as(const Job& job) {
+  using Stored = typename E::Stored;
+  if (!job.copy) return reduce_plain<E, Op>(job);
+  if constexpr (Op::kHot && E::kFloating) {
+    if (job.n - 1 <= kMaxRest) {
+      const Pass<E, E, E, Op> only{static_cast<const Stored*>(job.sources[0]) + job.begin,
+                                   job.sources + 1,
+                                   job.n - 1,
+                                   job.begin,
+                                   static_cast<Stored*>(job.to) + job.begin,
+                                   static_cast<Stored*>(job.copy) + job.begin,
+                                   job.factor != 1.0,
+                                   to_factor<E>(job.factor)};
+      return only.run_with_copy(job.end - job.begin, job.stream);
+    }
+  }
+  reduce_in_blocks<Stored>(job, reduce_plain<E, Op>, [](Stored*, size_t) {});
+}
+
+template <class E>
+void reduce_floating(ReduceOp op, const Job& job) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return reduce_as<E, Min>(job);
+    case ReduceOp::kMax:
+      return reduce_as<E, Max>(job);
+    case ReduceOp::kProduct:
+      return reduce_as<E, Product>(job);
+    default:
+      return reduce_as<E, Sum>(job);
+  }
+}
+
+template <class T, class Wrapping>
+void reduce_integer(ReduceOp op, const Job& job) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return reduce_as<Plain<T>, Min>(job);
+    case ReduceOp::kMax:
+      return reduce_as<Plain<T>, Max>(job);
+    case ReduceOp::kProduct:
+      return reduce_as<Plain<Wrapping>, Product>(job);
+    default:
+      return reduce_as<Plain<Wrapping>, Sum>(job);
+  }
+}
+
+// Factor and divisor take a second pass over each block while it is in the cache: they are rare for integers.
+template <class T, class Wrapping>
+void reduce_and_finish(const Reduction& reduction, const Job& job) {
+  if (reduction.factor == 1.0 && reduction.divisor <= 1)
+    return reduce_integer<T, Wrapping>(reduction.op, job);
+  reduce_in_blocks<T>(
+      job, [&](const Job& part) { reduce_integer<T, Wrapping>(reduction.op, part); },
+      [&](T* block, size_t count) { finish_integers(block, count, reduction.factor, reduction.divisor); });
+}
+
+void reduce_bool(const Reduction& reduction, const Job& job) {
+  const bool all = reduction.op == ReduceOp::kMin || reduction.op == ReduceOp::kProduct ||
+                   (reduction.op != ReduceOp::kMax && reduction.divisor > 1);
+  return all ? reduce_as<Bool, And>(job) : reduce_as<Bool, Or>(job);
+}
+
+void reduce_any(const Reduction& reduction, void* to, void* copy, bool stream, const void* const* sources,
+                int n, size_t count) {
+  Job job{to, copy, stream, sources, n, 0, count, reduction.factor};
+  const bool unchanged = n == 1 && reduction.factor == 1.0 && reduction.divisor <= 1;
+  if (unchanged && reduction.type != DataType::kBool) {
+    copy_bytes(copy, sources[0], count * size_of(reduction.type), stream);
+    return copy_bytes(to, sources[0], count * size_of(reduction.type), false);
+  }
+  // Floating types have no truncation to keep apart, so a divisor is part of the factor.
+  if (reduction.divisor > 1) job.factor /= static_cast<double>(reduction.divisor);
+  switch (reduction.type) {
+    case DataType::kUint8:
+      return reduce_and_finish<uint8_t, uint8_t>(reduction, job);
+    case DataType::kInt8:
+      return reduce_and_finish<int8_t, uint8_t>(reduction, job);
+    case DataType::kUint16:
+      return reduce_and_finish<uint16_t, uint16_t>(reduction, job);
+    case DataType::kInt16:
+      return reduce_and_finish<int16_t, uint16_t>(reduction, job);
+    case DataType::kInt32:
+      return reduce_and_finish<int32_t, uint32_t>(reduction, job);
+    case DataType::kInt64:
+      return reduce_and_finish<int64_t, uint64_t>(reduction, job);
+    case DataType::kFloat16:
+      return reduce_floating<Float16>(reduction.op, job);
+    case DataType::kBfloat16:
+      return reduce_floating<Bfloat16>(reduction.op, job);
+    case DataType::kFloat32:
+      return reduce_floating<Plain<float>>(reduction.op, job);
+    case DataType::kFloat64:
+      return reduce_floating<Plain<double>>(reduction.op, job);
+    case DataType::kBool:
+      return reduce_bool(reduction, job);
+    case DataType::kComplex64:  // complex numbers are only summed; the engine rejects the other operations
+      job.end *= 2;
+      return reduce_as<Plain<float>, Sum>(job);
+    case DataType::kComplex128:
+      job.end *= 2;
+      return reduce_as<Plain<double>, Sum>(job);
+  }
+}
+
+}  // namespace
+}  // namespace hvd::kernels

@@ -1,0 +1,49 @@
+// The smallest test harness: TEST(name) { CHECK(...); } and a main() that runs all, or those whose name contains argv[1].
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace check {
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+inline std::vector<Case>& cases() {
+  static std::vector<Case> all;
+  return all;
+}
+struct Register {
+  Register(const char* name, void (*run)()) { cases().push_back({name, run}); }
+};
+
+inline int run_all(int argc, char** argv) {
+  int ran = 0;
+  for (const Case& item : cases()) {
+    if (argc > 1 && !std::strstr(item.name, argv[1])) continue;
+    std::printf("%s ...\n", item.name);
+    std::fflush(stdout);
+    item.run();
+    ++ran;
+  }
+  std::printf("%d passed, 0 failed\n", ran);
+  return ran > 0 ? 0 : 1;
+}
+
+}  // namespace check
+
+#define TEST(name)                                          \
+  static void test_##name();                                \
+  static check::Register register_##name(#name, test_##name); \
+  static void test_##name()
+
+#define CHECK(condition)                                                              \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
+      std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);    \
+      std::abort();                                                                   \
+    }                                                                                 \
+  } while (0)

@@ -1,0 +1,246 @@
+// Ranks as threads on every transport, and buffers cut into pieces: what the communicators' tests are made of.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "kernels/kernels.h"
+#include "tests/check.h"
+
+namespace suite {
+
+using hvd::Communicator;
+using hvd::DataType;
+using hvd::Piece;
+using hvd::Pieces;
+using hvd::Reduction;
+using hvd::Status;
+using hvd::Transport;
+using Bytes = std::vector<std::byte>;
+using Random = std::mt19937_64;
+
+inline size_t pick(Random& random, size_t limit) { return static_cast<size_t>(random() % limit); }
+
+// ---- ranks
+
+enum class Kind { kShm, kUnix, kTcp };
+constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp};
+
+inline void connect_pair(Kind kind, int pair[2]) {
+  if (kind == Kind::kUnix) {
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    return;
+  }
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  CHECK(bind(listener, generic, length) == 0 && listen(listener, 1) == 0);
+  CHECK(getsockname(listener, generic, &length) == 0);
+  pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(connect(pair[0], generic, length) == 0);
+  pair[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  CHECK(pair[1] >= 0);
+  close(listener);
+}
+
+// The channel between `size` ranks of this process, each with its own abort signal.
+class World {
+ public:
+  World(Kind kind, int size) : size_(size) {
+    for (int i = 0; i < size; ++i) aborts_.push_back(std::make_unique<hvd::AbortSignal>());
+    if (kind == Kind::kShm) {
+      memory_ = mmap(nullptr, hvd::shm_bytes(size), PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      CHECK(memory_ != MAP_FAILED);
+      for (int i = 0; i < size; ++i) transports_.push_back(hvd::make_shm_transport(memory_, i, size, *aborts_[i]));
+      return;
+    }
+    std::vector<std::vector<int>> mesh(size, std::vector<int>(size, -1));
+    for (int i = 0; i < size; ++i) {
+      for (int j = i + 1; j < size; ++j) {
+        int pair[2];
+        connect_pair(kind, pair);
+        mesh[i][j] = pair[0];
+        mesh[j][i] = pair[1];
+      }
+    }
+    for (int i = 0; i < size; ++i) transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i]));
+  }
+  ~World() {
+    transports_.clear();
+    if (memory_ != nullptr) munmap(memory_, hvd::shm_bytes(size_));
+  }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Transport& transport(int rank) { return *transports_[rank]; }
+  hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
+  std::vector<int> everyone() const {
+    std::vector<int> ranks(size_);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+  // Closes the rank's end of everything.
+  void leave(int rank) { transports_[rank].reset(); }
+
+ private:
+  int size_;
+  void* memory_ = nullptr;
+  std::vector<std::unique_ptr<hvd::AbortSignal>> aborts_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+inline void on_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// `body` on every rank with the world's communicator.
+inline void run_ranks(Kind kind, int size, const std::function<void(Communicator&, Transport&)>& body) {
+  World world(kind, size);
+  on_threads(size, [&](int rank) {
+    auto communicator = world.transport(rank).open(0, world.everyone());
+    CHECK(communicator->rank() == rank && communicator->size() == size);
+    body(*communicator, world.transport(rank));
+  });
+}
+
+// ---- data
+
+// Values for which no operation overflows or gives a NaN, with as many mantissa bits as the type has.
+inline Bytes values(DataType type, size_t count, uint64_t seed) {
+  Random random(seed);
+  Bytes bytes(count * hvd::size_of(type));
+  auto fill = [&](auto example, auto draw) {
+    using Value = decltype(example);
+    for (size_t i = 0; i < bytes.size(); i += sizeof(Value)) {
+      auto value = static_cast<Value>(draw());
+      std::memcpy(&bytes[i], &value, sizeof value);
+    }
+  };
+  auto small = [&] { return static_cast<int>(random() % 7) - 3; };
+  auto real = [&] { return std::uniform_real_distribution<double>(-2, 2)(random); };
+  switch (type) {
+    case DataType::kUint8: fill(uint8_t(), [&] { return random() % 4; }); break;
+    case DataType::kInt8: fill(int8_t(), small); break;
+    case DataType::kUint16: fill(uint16_t(), [&] { return random() % 4; }); break;
+    case DataType::kInt16: fill(int16_t(), small); break;
+    case DataType::kInt32: fill(int32_t(), small); break;
+    case DataType::kInt64: fill(int64_t(), small); break;
+    // Sign, an exponent of -1 to 1, any mantissa.
+    case DataType::kFloat16: fill(uint16_t(), [&] { return (random() & 0x83ff) | (14 + random() % 3) << 10; }); break;
+    case DataType::kBfloat16: fill(uint16_t(), [&] { return (random() & 0x807f) | (126 + random() % 3) << 7; }); break;
+    case DataType::kFloat32:
+    case DataType::kComplex64: fill(float(), real); break;
+    case DataType::kFloat64:
+    case DataType::kComplex128: fill(double(), real); break;
+    case DataType::kBool: fill(uint8_t(), [&] { return random() % 2; }); break;
+  }
+  return bytes;
+}
+
+inline Bytes noise(size_t bytes, uint64_t seed) {
+  Bytes result(bytes);
+  Random random(seed);
+  for (std::byte& byte : result) byte = static_cast<std::byte>(random());
+  return result;
+}
+
+// What a reduction over all ranks' inputs must give: one call of the kernel.
+inline Bytes reduced(const Reduction& reduction, const std::vector<Bytes>& inputs) {
+  Bytes result(inputs[0].size());
+  std::vector<const void*> sources;
+  for (const Bytes& input : inputs) sources.push_back(input.data());
+  hvd::kernels::reduce(reduction, result.data(), nullptr, false, sources.data(), static_cast<int>(sources.size()),
+                  result.size() / hvd::size_of(reduction.type));
+  return result;
+}
+
+// ---- pieces
+
+// Lengths that add up to `bytes`, in units of `element`: sometimes one piece, sometimes many, some empty.
+inline std::vector<size_t> cut(Random& random, size_t bytes, size_t element) {
+  std::vector<size_t> lengths;
+  size_t left = bytes / element, most = left;
+  if (pick(random, 3) > 0) most = 1 + left / (1 + pick(random, 200));
+  while (left > 0) {
+    size_t length = std::min(left, 1 + pick(random, most));
+    lengths.push_back(length * element);
+    left -= length;
+    if (pick(random, 8) == 0) lengths.push_back(0);
+  }
+  return lengths;
+}
+
+// Memory in pieces with gaps between them that nobody may write to.
+class Buffer {
+ public:
+  Buffer(const std::vector<size_t>& lengths, size_t element) {
+    size_t gap = element * (64 / element);
+    size_t total = gap;
+    for (size_t length : lengths) total += length + gap;
+    memory_.assign(total, kGuard);
+    size_t offset = gap;
+    for (size_t length : lengths) {
+      pieces_.push_back({memory_.data() + offset, length});
+      offset += length + gap;
+    }
+  }
+  Buffer(const std::vector<size_t>& lengths, size_t element, const Bytes& content) : Buffer(lengths, element) {
+    size_t offset = 0;
+    for (Piece& piece : pieces_) {
+      if (piece.bytes > 0) std::memcpy(piece.data, content.data() + offset, piece.bytes);
+      offset += piece.bytes;
+    }
+    CHECK(offset == content.size());
+  }
+
+  const Pieces& pieces() const { return pieces_; }
+
+  bool holds(const Bytes& expected) const {
+    if (hvd::total_bytes(pieces_) != expected.size()) return false;
+    size_t offset = 0;
+    const std::byte* gap = memory_.data();
+    for (const Piece& piece : pieces_) {
+      const auto* data = static_cast<const std::byte*>(piece.data);
+      for (; gap < data; ++gap) {
+        if (*gap != kGuard) return false;
+      }
+      if (piece.bytes > 0 && std::memcmp(data, expected.data() + offset, piece.bytes) != 0) return false;
+      offset += piece.bytes;
+      gap = data + piece.bytes;
+    }
+    for (; gap < memory_.data() + memory_.size(); ++gap) {
+      if (*gap != kGuard) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::byte kGuard{0xa5};
+  Bytes memory_;
+  Pieces pieces_;
+};
+
+inline Buffer contiguous(const Bytes& content) { return Buffer({content.size()}, 16, content); }
+
+}  // namespace suite

@@ -1,0 +1,365 @@
+// The engine through its C ABI, ranks as threads: negotiation, fusion, groups, process sets, join, errors, life cycle.
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "check.h"
+#include "thread_world.h"
+
+namespace {
+
+const std::vector<int> kSizes = {1, 2, 3, 4};
+const std::vector<int> kTransports = {HVD_TRANSPORT_SHM, HVD_TRANSPORT_TCP};
+
+void in_every_world(const std::function<void(Rank&)>& body) {
+  for (int transport : kTransports)
+    for (int size : kSizes) {
+      WorldOptions options;
+      options.transport = transport;
+      ThreadWorld(size, options).run(body);
+    }
+}
+
+std::vector<float> values(int rank, size_t count) {
+  std::vector<float> data(count);
+  for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i % 13) * 3) + static_cast<float>(rank);
+  return data;
+}
+
+float sum_at(size_t i, int size) {
+  return static_cast<float>(size * static_cast<int>((i % 13) * 3) + size * (size - 1) / 2);
+}
+
+void check_sum(const std::vector<float>& data, int size) {
+  for (size_t i = 0; i < data.size(); ++i) CHECK(data[i] == sum_at(i, size));
+}
+
+}  // namespace
+
+TEST(allreduce_of_many_sizes) {
+  in_every_world([](Rank& rank) {
+    for (size_t count : {0, 1, 7, 1000, 8191, 70001, 600000}) {
+      std::vector<float> data = values(rank.rank, count);
+      CHECK(rank.allreduce("x" + std::to_string(count), data) == HVD_OK);
+      check_sum(data, rank.size);
+    }
+  });
+}
+
+TEST(shuffled_submission_of_many_tensors) {
+  in_every_world([](Rank& rank) {
+    constexpr size_t kTensors = 60;
+    for (int round = 0; round < 3; ++round) {  // from the second round on through the cache
+      std::vector<std::vector<float>> data(kTensors);
+      std::vector<hvd_handle> handles(kTensors);
+      std::vector<size_t> order(kTensors);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(round * 100 + rank.rank)));
+      for (size_t i : order) {
+        data[i] = values(rank.rank, 10 + i * 37);
+        handles[i] = rank.allreduce_async("t" + std::to_string(i), data[i]);
+      }
+      for (size_t i = 0; i < kTensors; ++i) {
+        CHECK(rank.finish(handles[i]) == HVD_OK);
+        check_sum(data[i], rank.size);
+      }
+    }
+  });
+}
+
+TEST(cache_smaller_than_the_working_set) {
+  WorldOptions options;
+  options.cache_capacity = 3;
+  ThreadWorld(3, options).run([](Rank& rank) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::vector<float>> data(7);
+      std::vector<hvd_handle> handles(7);
+      for (size_t k = 0; k < 7; ++k) {
+        size_t i = (k + static_cast<size_t>(rank.rank * 2 + round)) % 7;
+        data[i] = values(rank.rank, 5 + i);
+        handles[i] = rank.allreduce_async("c" + std::to_string(i), data[i]);
+      }
+      for (size_t i = 0; i < 7; ++i) {
+        CHECK(rank.finish(handles[i]) == HVD_OK);
+        check_sum(data[i], rank.size);
+      }
+    }
+  });
+}
+
+TEST(allgather_with_uneven_rows_that_change) {
+  in_every_world([](Rank& rank) {
+    for (int round = 0; round < 3; ++round) {
+      int64_t shape[] = {rank.rank + round, 2};
+      std::vector<int32_t> data(static_cast<size_t>(shape[0] * 2), rank.rank);
+      hvd_tensor tensor{data.data(), nullptr, shape, 2, HVD_INT32};
+      hvd_request request = Rank::request(HVD_ALLGATHER, "gather");
+      request.tensor_count = 1;
+      request.tensors = &tensor;
+      hvd_handle handle = rank.submit(request);
+      CHECK(rank.wait(handle) == HVD_OK);
+      int64_t out[2];
+      CHECK(hvd_output_ndim(rank.engine, handle, 0) == 2);
+      hvd_output_shape(rank.engine, handle, 0, out);
+      CHECK(out[0] == rank.size * (rank.size - 1) / 2 + rank.size * round && out[1] == 2);
+      auto* result = static_cast<int32_t*>(hvd_take_output(rank.engine, handle, 0));
+      size_t at = 0;
+      for (int r = 0; r < rank.size; ++r)
+        for (int i = 0; i < (r + round) * 2; ++i) CHECK(result[at++] == r);
+      hvd_free(result);
+      hvd_release(rank.engine, handle);
+    }
+  });
+}
+
+TEST(groups_of_mixed_types) {
+  in_every_world([](Rank& rank) {
+    int64_t three = 3, five = 5;
+    float floats[3] = {1, 2, static_cast<float>(rank.rank)};
+    int64_t longs[5] = {rank.rank, 1, 1, 1, -7};
+    hvd_tensor tensors[] = {{floats, floats, &three, 1, HVD_FLOAT32}, {longs, longs, &five, 1, HVD_INT64}};
+    hvd_request request = Rank::request(HVD_ALLREDUCE, "group");
+    request.reduce_op = HVD_AVERAGE;
+    request.tensor_count = 2;
+    request.tensors = tensors;
+    CHECK(rank.finish(rank.submit(request)) == HVD_OK);
+    CHECK(floats[0] == 1 && floats[1] == 2);
+    CHECK(longs[4] == -7 && longs[1] == 1);
+  });
+}
+
+TEST(mismatches_fail_everywhere_and_the_engine_goes_on) {
+  in_every_world([](Rank& rank) {
+    if (rank.size == 1) return;
+    std::vector<float> data = values(rank.rank, rank.rank == 1 ? 4 : 5);
+    hvd_handle handle = rank.allreduce_async("bad shape", data);
+    CHECK(rank.wait(handle) == HVD_FAILED_PRECONDITION);
+    CHECK(std::string(hvd_error(rank.engine, handle)).find("bad shape") != std::string::npos);
+    hvd_release(rank.engine, handle);
+    std::vector<float> again = values(rank.rank, 100);
+    CHECK(rank.allreduce("bad op", again, rank.rank == 0 ? HVD_MIN : HVD_SUM) == HVD_FAILED_PRECONDITION);
+    CHECK(rank.allreduce("good", again) == HVD_OK);
+    check_sum(again, rank.size);
+  });
+}
+
+TEST(duplicate_names_are_refused) {
+  ThreadWorld(2).run([](Rank& rank) {
+    
+    std::vector<float> first = values(rank.rank, 10), second = first;
+    hvd_handle handle = 0;
+    if (rank.rank == 0) {
+      handle = rank.allreduce_async("twice", first);
+      CHECK(rank.allreduce_async("twice", second) == HVD_INVALID_ARGUMENT);
+    }
+    std::vector<float> meet(1);
+    CHECK(rank.allreduce("meet", meet) == HVD_OK);
+    if (rank.rank == 1) handle = rank.allreduce_async("twice", first);
+    CHECK(rank.finish(handle) == HVD_OK);
+    check_sum(first, 2);
+  });
+}
+
+TEST(process_sets_come_and_go) {
+  for (int transport : kTransports) {
+    WorldOptions options;
+    options.transport = transport;
+    ThreadWorld(4, options).run([](Rank& rank) {
+      for (int round = 0; round < 3; ++round) {
+        int64_t low = 0, odd = 0, duplicate = 0;
+        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &low, 0, {0, 1, 2}) == HVD_OK);
+        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &odd, 0, {1, 3}) == HVD_OK);
+        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &duplicate, 0, {1, 3}) == HVD_INVALID_ARGUMENT);
+        CHECK(low == 1 && odd == 2);
+        for (size_t count : {3, 50000, 400000}) {
+          std::vector<float> a = values(0, count), b = values(0, count), all = values(0, count);
+          std::vector<hvd_handle> handles;
+          if (rank.rank != 3) handles.push_back(rank.allreduce_async("a", a, HVD_SUM, 1));
+          if (rank.rank % 2) handles.push_back(rank.allreduce_async("b", b, HVD_SUM, 2));
+          handles.push_back(rank.allreduce_async("all", all));
+          for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+          for (size_t i = 0; i < count; ++i) {
+            if (rank.rank != 3) CHECK(a[i] == 3 * static_cast<float>((i % 13) * 3));
+            if (rank.rank % 2) CHECK(b[i] == 2 * static_cast<float>((i % 13) * 3));
+            CHECK(all[i] == 4 * static_cast<float>((i % 13) * 3));
+          }
+        }
+        std::vector<float> outside(1);
+        if (rank.rank == 3) CHECK(rank.allreduce_async("a", outside, HVD_SUM, 1) == HVD_INVALID_ARGUMENT);
+        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
+        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 2) == HVD_OK);
+        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 2) == HVD_INVALID_ARGUMENT);
+      }
+    });
+  }
+}
+
+TEST(join_lets_the_others_go_on) {
+  in_every_world([](Rank& rank) {
+    for (int round = 0; round < 2; ++round) {
+      for (int step = 0; step <= rank.rank; ++step) {
+        std::vector<float> data(1000, 1.0f);
+        CHECK(rank.allreduce("step" + std::to_string(step), data) == HVD_OK);
+        // Ranks below `step` have joined or are about to; exactly those with rank >= step submit this name.
+        for (float value : data) CHECK(value == static_cast<float>(rank.size - step));
+      }
+      int64_t last = -1;
+      CHECK(rank.simple(HVD_JOIN, "join.noname", &last) == HVD_OK);
+      CHECK(last == rank.size - 1);
+    }
+  });
+}
+
+TEST(barrier_waits_for_all) {
+  std::atomic<int> arrived{0};
+  ThreadWorld(4).run([&](Rank& rank) {
+    arrived++;
+    CHECK(rank.simple(HVD_BARRIER, "barrier.noname") == HVD_OK);
+    CHECK(arrived == rank.size);
+  });
+}
+
+TEST(alltoall_and_reducescatter) {
+  in_every_world([](Rank& rank) {
+    std::vector<int32_t> splits;
+    std::vector<float> data;
+    for (int r = 0; r < rank.size; ++r) {
+      splits.push_back(r + 1);
+      for (int i = 0; i <= r; ++i) data.push_back(static_cast<float>(rank.rank * 10 + r));
+    }
+    auto rows = static_cast<int64_t>(data.size());
+    hvd_tensor tensor{data.data(), nullptr, &rows, 1, HVD_FLOAT32};
+    hvd_request request = Rank::request(HVD_ALLTOALL, "a2a");
+    request.tensor_count = 1;
+    request.tensors = &tensor;
+    request.numbers = splits.data();
+    request.number_count = rank.size;
+    hvd_handle handle = rank.submit(request);
+    CHECK(rank.wait(handle) == HVD_OK);
+    auto* out = static_cast<float*>(hvd_take_output(rank.engine, handle, 0));
+    for (int r = 0; r < rank.size; ++r)
+      for (int i = 0; i <= rank.rank; ++i)
+        CHECK(out[r * (rank.rank + 1) + i] == static_cast<float>(r * 10 + rank.rank));
+    hvd_free(out);
+    hvd_release(rank.engine, handle);
+
+    std::vector<float> full = values(rank.rank, 11);
+    rows = 11;
+    tensor = {full.data(), nullptr, &rows, 1, HVD_FLOAT32};
+    request = Rank::request(HVD_REDUCESCATTER, "rs");
+    request.tensor_count = 1;
+    request.tensors = &tensor;
+    handle = rank.submit(request);
+    CHECK(rank.wait(handle) == HVD_OK);
+    int64_t mine = 0;
+    hvd_output_shape(rank.engine, handle, 0, &mine);
+    CHECK(mine == 11 / rank.size + (rank.rank < 11 % rank.size ? 1 : 0));
+    size_t start = 0;
+    for (int r = 0; r < rank.rank; ++r) start += static_cast<size_t>(11 / rank.size + (r < 11 % rank.size ? 1 : 0));
+    out = static_cast<float*>(hvd_take_output(rank.engine, handle, 0));
+    for (size_t i = 0; i < static_cast<size_t>(mine); ++i) CHECK(out[i] == sum_at(start + i, rank.size));
+    hvd_free(out);
+    hvd_release(rank.engine, handle);
+  });
+}
+
+TEST(abort_reaches_every_rank) {
+  ThreadWorld(3).run([](Rank& rank) {
+    std::vector<float> data(10);
+    CHECK(rank.allreduce("first", data) == HVD_OK);
+    if (rank.rank == 2) {
+      hvd_abort(rank.engine, "rank 2 gives up");
+    } else {
+      hvd_handle handle = rank.allreduce_async("never", data);
+      if (handle < 0) {  // the abort was faster
+        CHECK(handle == HVD_UNKNOWN);
+        return;
+      }
+      CHECK(rank.wait(handle) == HVD_UNKNOWN);
+      CHECK(std::string(hvd_error(rank.engine, handle)).find("gives up") != std::string::npos);
+    }
+    while (rank.allreduce_async("later", data) > 0) {
+    }
+    CHECK(std::string(hvd_last_error()).find("gives up") != std::string::npos ||
+          std::string(hvd_last_error()).find("pending") != std::string::npos);
+  });
+}
+
+TEST(shutdown_fails_what_is_pending_elsewhere) {
+  ThreadWorld(2).run([](Rank& rank) {
+    if (rank.rank == 0) return;
+    std::vector<float> data(10);
+    hvd_handle handle = rank.allreduce_async("alone", data);
+    if (handle > 0) CHECK(rank.finish(handle) == HVD_UNKNOWN);
+    CHECK(rank.allreduce_async("after", data) == HVD_UNKNOWN);
+    CHECK(std::string(hvd_last_error()).find("shut down") != std::string::npos);
+  });
+}
+
+TEST(stall_shutdown_names_tensor_and_missing_rank) {
+  WorldOptions options;
+  options.stall_shutdown = 1.0;
+  ThreadWorld(2, options).run([](Rank& rank) {
+    std::vector<float> data(1);
+    hvd_handle handle = rank.allreduce_async(rank.rank == 0 ? "on 0" : "on 1", data);
+    CHECK(rank.wait(handle) == HVD_UNKNOWN);
+    std::string text = hvd_error(rank.engine, handle);
+    CHECK(text.find("'on 0' has waited for rank(s) 1") == 0 || text.find("'on 1' has waited for rank(s) 0") == 0);
+  });
+}
+
+TEST(many_cycles_of_changing_size) {
+  for (int cycle = 0; cycle < 30; ++cycle)
+    ThreadWorld(1 + cycle % 4).run([](Rank& rank) {
+      std::vector<float> data = values(rank.rank, 10);
+      CHECK(rank.allreduce("x", data) == HVD_OK);
+      check_sum(data, rank.size);
+    });
+}
+
+TEST(fusion_does_not_change_bits) {
+  std::vector<std::vector<float>> results;
+  for (int transport : kTransports)
+    for (int64_t threshold : {int64_t{0}, int64_t{100000}, int64_t{128} << 20}) {
+      WorldOptions options;
+      options.transport = transport;
+      options.fusion_threshold = threshold;
+      std::vector<float> result;
+      ThreadWorld(3, options).run([&](Rank& rank) {
+        std::vector<std::vector<float>> data(40);
+        std::vector<hvd_handle> handles;
+        for (size_t i = 0; i < data.size(); ++i) {
+          std::mt19937 random(static_cast<unsigned>(i * 10) + static_cast<unsigned>(rank.rank));
+          std::uniform_real_distribution<float> uniform(-1, 1);
+          data[i].resize(100 + i * 997);
+          for (float& value : data[i]) value = uniform(random);
+          handles.push_back(rank.allreduce_async("f" + std::to_string(i), data[i], HVD_AVERAGE));
+        }
+        for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+        if (rank.rank == 1)
+          for (const auto& tensor : data) result.insert(result.end(), tensor.begin(), tensor.end());
+      });
+      results.push_back(std::move(result));
+    }
+  for (const auto& result : results) CHECK(result == results.front());
+}
+
+TEST(adasum_of_parallel_and_orthogonal_vectors) {
+  for (int transport : kTransports) {
+    WorldOptions options;
+    options.transport = transport;
+    ThreadWorld(4, options).run([](Rank& rank) {
+      std::vector<float> same(1000, 2.0f);
+      CHECK(rank.allreduce("same", same, HVD_ADASUM) == HVD_OK);
+      for (float value : same) CHECK(value == 2.0f);
+      std::vector<float> own(4, 0.0f);
+      own[static_cast<size_t>(rank.rank)] = 3.0f;
+      CHECK(rank.allreduce("own", own, HVD_ADASUM) == HVD_OK);
+      for (float value : own) CHECK(value == 3.0f);
+    });
+  }
+}
+
+int main(int argc, char** argv) { return check::run_all(argc, argv); }

@@ -1,0 +1,151 @@
+// A world whose ranks are threads of one process, over the real C ABI: so that sanitizers see all of them at once.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "hvd.h"
+
+struct WorldOptions {
+  int transport = HVD_TRANSPORT_SHM;
+  int64_t fusion_threshold = 128 << 20;
+  int cache_capacity = 1024;
+  double peer_timeout = 3.0;
+  double stall_warning = 0.0;
+  double stall_shutdown = 0.0;
+};
+
+class Rank;
+
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(int size, WorldOptions options = {}) : size_(size), options_(options) {}
+  // Starts one engine per rank, runs `body` on each in its own thread, shuts all down.
+  void run(const std::function<void(Rank&)>& body);
+
+ private:
+  int size_;
+  WorldOptions options_;
+};
+
+// What a check needs of one rank.
+class Rank {
+ public:
+  Rank(hvd_engine* engine, int rank, int size) : engine(engine), rank(rank), size(size) {}
+  hvd_engine* engine;
+  const int rank, size;
+
+  hvd_handle submit(const hvd_request& request) { return hvd_submit(engine, &request); }
+  int wait(hvd_handle handle) {
+    CHECK(handle > 0);
+    for (;;) {
+      int code = hvd_wait(engine, handle, 20.0);
+      CHECK(code != HVD_IN_PROGRESS);
+      if (code != HVD_INTERRUPTED) return code;
+    }
+  }
+  // Waits, releases and returns the code; the number an operation gives goes to *result.
+  int finish(hvd_handle handle, int64_t* result = nullptr) {
+    int code = wait(handle);
+    if (result) *result = hvd_result(engine, handle);
+    hvd_release(engine, handle);
+    return code;
+  }
+  static hvd_request request(int kind, const char* name) {
+    hvd_request request{};
+    request.struct_size = sizeof request;
+    request.kind = kind;
+    request.name = name;
+    request.reduce_op = HVD_SUM;
+    request.prescale = request.postscale = 1.0;
+    return request;
+  }
+  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
+    auto length = static_cast<int64_t>(data.size());
+    hvd_tensor tensor{data.data(), data.data(), &length, 1, HVD_FLOAT32};
+    hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
+    request.reduce_op = op;
+    request.process_set = set;
+    request.tensor_count = 1;
+    request.tensors = &tensor;
+    return submit(request);
+  }
+  int allreduce(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
+    return finish(allreduce_async(name, data, op, set));
+  }
+  int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0, std::vector<int32_t> numbers = {}) {
+    hvd_request request = Rank::request(kind, name);
+    request.process_set = set;
+    request.numbers = numbers.data();
+    request.number_count = static_cast<int32_t>(numbers.size());
+    hvd_handle handle = submit(request);
+    if (handle < 0) return static_cast<int>(handle);
+    return finish(handle, result);
+  }
+};
+
+inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
+  const auto n = static_cast<size_t>(size_);
+  auto pairs = [&] {
+    std::vector<std::vector<int>> ends(n, std::vector<int>(n, -1));
+    for (size_t a = 0; a < n; ++a)
+      for (size_t b = a + 1; b < n; ++b) {
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+        ends[a][b] = pair[0];
+        ends[b][a] = pair[1];
+      }
+    return ends;
+  };
+  // Only the pairs with rank 0 are used for control and liveness; the rest is closed again.
+  auto stars = [&] {
+    auto ends = pairs();
+    for (size_t a = 1; a < n; ++a)
+      for (size_t b = 1; b < n; ++b)
+        if (ends[a][b] >= 0) close(ends[a][b]);
+    return ends;
+  };
+  const bool tcp = options_.transport == HVD_TRANSPORT_TCP && size_ > 1;
+  const bool shm = options_.transport == HVD_TRANSPORT_SHM && size_ > 1;
+  auto control = stars(), liveness = stars();
+  auto mesh = tcp ? pairs() : std::vector<std::vector<int>>(n);
+  int memory = shm ? memfd_create("hvd-test", MFD_CLOEXEC) : -1;
+  if (shm) CHECK(ftruncate(memory, hvd_shm_bytes(size_)) == 0);
+  std::vector<hvd_peer> peers(n, {"thread", static_cast<int32_t>(getpid()), 1});
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      hvd_world world{};
+      world.struct_size = sizeof world;
+      world.rank = static_cast<int32_t>(r);
+      world.size = size_;
+      world.transport = size_ == 1 ? HVD_TRANSPORT_LOCAL : options_.transport;
+      world.peers = peers.data();
+      world.control_fds = control[r].data();
+      world.liveness_fds = liveness[r].data();
+      world.mesh_fds = tcp ? mesh[r].data() : nullptr;
+      world.shm_fd = shm ? dup(memory) : -1;
+      world.fusion_threshold = options_.fusion_threshold;
+      world.cache_capacity = options_.cache_capacity;
+      world.peer_timeout = options_.peer_timeout;
+      world.stall_warning = options_.stall_warning;
+      world.stall_shutdown = options_.stall_shutdown;
+      world.log_level = HVD_LOG_FATAL;
+      world.affinity = -1;
+      hvd_engine* engine = hvd_create(&world);
+      CHECK(engine != nullptr);
+      Rank rank(engine, static_cast<int>(r), size_);
+      body(rank);
+      hvd_shutdown(engine);
+      hvd_destroy(engine);
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (memory >= 0) close(memory);
+}

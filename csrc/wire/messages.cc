@@ -1,0 +1,197 @@
+#include "wire/messages.h"
+
+#include "wire/codec.h"
+
+namespace hvd::wire {
+namespace {
+
+void put(Writer& out, const Descriptor& descriptor) {
+  out.number(descriptor.kind);
+  out.number(descriptor.process_set);
+  out.number(descriptor.root_rank);
+  out.number(descriptor.op);
+  out.number(descriptor.prescale);
+  out.number(descriptor.postscale);
+  out.text(descriptor.name);
+  out.number<uint32_t>(static_cast<uint32_t>(descriptor.tensors.size()));
+  for (const TensorInfo& tensor : descriptor.tensors) {
+    out.number(tensor.type);
+    out.numbers(tensor.shape);
+  }
+  out.numbers(descriptor.numbers);
+}
+
+Descriptor get_descriptor(Reader& in) {
+  Descriptor descriptor;
+  descriptor.kind = in.number<int32_t>();
+  descriptor.process_set = in.number<int32_t>();
+  descriptor.root_rank = in.number<int32_t>();
+  auto op = in.number<uint8_t>();
+  if (descriptor.kind < HVD_ALLREDUCE || descriptor.kind > HVD_REMOVE_PROCESS_SET || op > HVD_PRODUCT) in.fail();
+  descriptor.op = static_cast<ReduceOp>(op);
+  descriptor.prescale = in.number<double>();
+  descriptor.postscale = in.number<double>();
+  descriptor.name = in.text();
+  size_t count = in.count(5);
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    TensorInfo tensor;
+    auto type = in.number<uint8_t>();
+    if (type >= kDataTypes) in.fail();
+    tensor.type = static_cast<DataType>(type);
+    tensor.shape = in.numbers<int64_t>();
+    descriptor.tensors.push_back(std::move(tensor));
+  }
+  descriptor.numbers = in.numbers<int32_t>();
+  return descriptor;
+}
+
+template <typename T>
+void put_rows(Writer& out, const std::vector<std::vector<T>>& rows) {
+  out.number<uint32_t>(static_cast<uint32_t>(rows.size()));
+  for (const auto& row : rows) out.numbers(row);
+}
+
+template <typename T>
+std::vector<std::vector<T>> get_rows(Reader& in) {
+  std::vector<std::vector<T>> rows;
+  size_t count = in.count(4);
+  for (size_t i = 0; i < count && in.ok(); ++i) rows.push_back(in.numbers<T>());
+  return rows;
+}
+
+void put(Writer& out, const Operation& operation) {
+  out.number(operation.code);
+  out.text(operation.text);
+  out.number(operation.process_set);
+  out.text(operation.name);
+  out.number<uint32_t>(static_cast<uint32_t>(operation.items.size()));
+  for (const Item& item : operation.items) {
+    out.number(item.cached_id);
+    if (item.cached_id != 0) continue;
+    const Agreement& agreement = *item.fresh;
+    out.number(agreement.id);
+    put(out, agreement.common);
+    put_rows(out, agreement.first_dims);
+    put_rows(out, agreement.splits);
+    out.number(agreement.result);
+  }
+}
+
+Operation get_operation(Reader& in) {
+  Operation operation;
+  operation.code = in.number<int32_t>();
+  operation.text = in.text();
+  operation.process_set = in.number<int32_t>();
+  operation.name = in.text();
+  size_t count = in.count(4);
+  for (size_t i = 0; i < count && in.ok(); ++i) {
+    Item item;
+    item.cached_id = in.number<uint32_t>();
+    if (item.cached_id == 0) {
+      Agreement agreement;
+      agreement.id = in.number<uint32_t>();
+      agreement.common = get_descriptor(in);
+      agreement.first_dims = get_rows<int64_t>(in);
+      agreement.splits = get_rows<int32_t>(in);
+      agreement.result = in.number<int64_t>();
+      item.fresh = std::move(agreement);
+    }
+    operation.items.push_back(std::move(item));
+  }
+  return operation;
+}
+
+// Starts a frame; its length is filled in at the end.
+Writer start(MessageType type) {
+  Writer out;
+  out.number<uint32_t>(0);
+  out.number(type);
+  return out;
+}
+
+std::vector<uint8_t> finish(Writer& out) {
+  auto length = static_cast<uint32_t>(out.bytes().size() - sizeof(uint32_t));
+  std::memcpy(out.bytes().data(), &length, sizeof length);
+  return std::move(out.bytes());
+}
+
+}  // namespace
+
+std::vector<uint8_t> encode_request(const Descriptor& descriptor) {
+  Writer out = start(MessageType::kRequest);
+  put(out, descriptor);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_operation(const Operation& operation) {
+  Writer out = start(MessageType::kOperation);
+  put(out, operation);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_simple(MessageType type) {
+  Writer out = start(type);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_id(MessageType type, uint32_t id) {
+  Writer out = start(type);
+  out.number(id);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
+  Writer out = start(type);
+  out.text(text);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode(const Message& message) {
+  switch (message.type) {
+    case MessageType::kRequest:
+      return encode_request(message.descriptor);
+    case MessageType::kOperation:
+      return encode_operation(message.operation);
+    case MessageType::kCached:
+    case MessageType::kResend:
+    case MessageType::kEvict:
+      return encode_id(message.type, message.id);
+    case MessageType::kShutdown:
+    case MessageType::kAbort:
+      return encode_text(message.type, message.text);
+    default:
+      return encode_simple(message.type);
+  }
+}
+
+bool decode(const uint8_t* data, size_t size, Message* message) {
+  Reader in(data, size);
+  message->type = static_cast<MessageType>(in.number<uint8_t>());
+  switch (message->type) {
+    case MessageType::kRequest:
+      message->descriptor = get_descriptor(in);
+      break;
+    case MessageType::kOperation:
+      message->operation = get_operation(in);
+      break;
+    case MessageType::kCached:
+    case MessageType::kResend:
+    case MessageType::kEvict:
+      message->id = in.number<uint32_t>();
+      break;
+    case MessageType::kShutdown:
+    case MessageType::kAbort:
+      message->text = in.text();
+      break;
+    case MessageType::kShutdownAck:
+    case MessageType::kIdle:
+    case MessageType::kClosed:
+    case MessageType::kHeartbeat:
+      break;
+    default:
+      return false;
+  }
+  return in.finished();
+}
+
+}  // namespace hvd::wire

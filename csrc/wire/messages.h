@@ -1,0 +1,96 @@
+// What ranks and the coordinator say to each other. A frame is a 32-bit length and that many bytes: a type and its
+// payload.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace hvd::wire {
+
+constexpr size_t kMaxFrame = 64 << 20;
+
+enum class MessageType : uint8_t {
+  // rank -> coordinator
+  kRequest = 1,      // Descriptor: this rank has the operation ready
+  kCached = 2,       // id: the same, for an operation agreed on before
+  kShutdown = 3,     // both ways; coordinator -> rank with a text
+  kShutdownAck = 4,  // this rank has run everything released before
+  kIdle = 5,         // rank 0's engine has caught up
+  // coordinator -> rank
+  kOperation = 6,  // Operation: run it now
+  kResend = 7,     // id: forgotten, send the whole request
+  kEvict = 8,      // id: forget it
+  kClosed = 9,     // everyone has acknowledged the shutdown
+  // liveness connections, both ways
+  kHeartbeat = 10,
+  kAbort = 11,  // text
+};
+
+struct TensorInfo {
+  DataType type = DataType::kFloat32;
+  std::vector<int64_t> shape;
+  bool operator==(const TensorInfo& other) const { return type == other.type && shape == other.shape; }
+};
+
+// An operation as one rank submits it.
+struct Descriptor {
+  int32_t kind = 0;
+  int32_t process_set = 0;
+  int32_t root_rank = 0;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::string name;
+  std::vector<TensorInfo> tensors;
+  std::vector<int32_t> numbers;  // alltoall: splits; add_process_set: ranks
+};
+
+// What all ranks agreed on. `common` is the first member's descriptor; what may differ by rank stands apart.
+struct Agreement {
+  uint32_t id = 0;  // 0 = not remembered
+  Descriptor common;
+  std::vector<std::vector<int64_t>> first_dims;  // allgather, alltoall: [tensor][member]
+  std::vector<std::vector<int32_t>> splits;      // alltoall: [sender][receiver], in members
+  int64_t result = 0;                            // join, add_process_set
+};
+
+// Either an agreement or the id of a remembered one.
+struct Item {
+  uint32_t cached_id = 0;
+  std::optional<Agreement> fresh;
+};
+
+// Released to all members of a process set: items to run fused, or one name to fail.
+struct Operation {
+  int32_t code = 0;  // HVD_OK: run the items; otherwise fail (process_set, name) with the text
+  std::string text;
+  int32_t process_set = 0;
+  std::string name;
+  std::vector<Item> items;
+};
+
+// A message of any type; which fields count follows from the type.
+struct Message {
+  MessageType type = MessageType::kHeartbeat;
+  uint32_t id = 0;
+  std::string text;
+  Descriptor descriptor;
+  Operation operation;
+};
+
+// A whole frame, ready to be sent.
+std::vector<uint8_t> encode(const Message& message);
+std::vector<uint8_t> encode_request(const Descriptor& descriptor);
+std::vector<uint8_t> encode_operation(const Operation& operation);
+std::vector<uint8_t> encode_simple(MessageType type);
+std::vector<uint8_t> encode_id(MessageType type, uint32_t id);
+std::vector<uint8_t> encode_text(MessageType type, const std::string& text);
+
+// Decodes the bytes after the length. False if they are not exactly one well-formed message.
+bool decode(const uint8_t* data, size_t size, Message* message);
+
+}  // namespace hvd::wire

@@ -1,0 +1,123 @@
+"""A worker's connection to the rendezvous server."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from typing import Any
+
+from horovod._bootstrap.auth import AuthenticationError, ConnectionDropped, Initiator, authenticate
+from horovod._bootstrap.frames import FrameError, FrameStream, Message
+from horovod._bootstrap.server import PURPOSE
+from horovod.common.exceptions import HorovodInternalError
+
+_ATTEMPTS = 10  # a server under a flood of connections may drop an honest one
+_LEAVE_SECONDS = 0.2
+_LEAVE_CHARACTERS = 2000
+
+
+class RendezvousClient:
+    """Joined to one scope. Messages are taken in by on_readable(), to be called when the socket is readable.
+
+    A failure is kept in `failure` rather than raised, because what came before it may already be enough.
+    """
+
+    def __init__(self, address: tuple[str, int], key: bytes, deadline: float) -> None:
+        self.server = f"{address[0]}:{address[1]}"
+        self.sock = _connect(address, key, deadline, self.server)
+        self._frames = FrameStream(self.sock)
+        self._deadline = deadline
+        self.heard = time.monotonic()
+        self.failure: str | None = None
+        self.world: Message | None = None
+        self.shared: dict[str, list[Any]] = {}
+
+    @property
+    def local_address(self) -> str:
+        """The address of this host that leads to the server."""
+        return str(self.sock.getsockname()[0])
+
+    def send(self, message: Message) -> None:
+        """Sends, or records the failure."""
+        try:
+            self._frames.send(message, max(self._deadline, time.monotonic() + _LEAVE_SECONDS))
+        except (OSError, FrameError) as error:
+            self._fail(f"the rendezvous server at {self.server} could not be reached any more: {error}")
+
+    def on_readable(self) -> None:
+        """Answers pings and keeps results."""
+        try:
+            messages = self._frames.receive_available()
+        except EOFError:
+            self._fail(f"the rendezvous server at {self.server} closed the connection: the launcher ended")
+            return
+        except (OSError, FrameError) as error:
+            self._fail(f"the connection to the rendezvous server at {self.server} failed: {error}")
+            return
+        self.heard = time.monotonic()
+        for message in messages:
+            kind = message.get("type")
+            if kind == "ping":
+                self.send({"type": "pong"})
+            elif kind == "world":
+                self.world = message
+            elif kind == "shared":
+                self.shared[message["stage"]] = message["values"]
+            elif kind == "error":
+                self._fail(str(message["text"]))
+
+    def leave(self, text: str) -> None:
+        """Tells the others why this rank gives up, as far as that is still possible."""
+        if self.failure is None:
+            self._deadline = time.monotonic() + _LEAVE_SECONDS
+            with contextlib.suppress(HorovodInternalError):
+                self.send({"type": "leave", "text": text[:_LEAVE_CHARACTERS]})
+
+    def close(self) -> None:
+        """Ends the connection; before the world is ready that fails it for the others."""
+        self.sock.close()
+
+    def _fail(self, text: str) -> None:
+        if self.failure is None:  # the first is the cause
+            self.failure = text
+
+
+def _connect(address: tuple[str, int], key: bytes, deadline: float, server: str) -> socket.socket:
+    pause = 0.02
+    for attempt in range(_ATTEMPTS):
+        remaining = deadline - time.monotonic()
+        try:
+            if remaining <= 0:
+                raise TimeoutError("timed out")
+            sock = socket.create_connection(address, timeout=remaining)
+        except OSError as error:
+            raise HorovodInternalError(
+                f"cannot reach the rendezvous server at {server}: {error}; is the launcher still running, "
+                "and does a firewall lie between?"
+            ) from error
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            authenticate(sock, Initiator(key, PURPOSE), deadline)
+            return sock
+        except AuthenticationError as error:
+            sock.close()
+            raise HorovodInternalError(f"the rendezvous server at {server}: {error}") from error
+        except (ConnectionError, ConnectionDropped) as error:
+            sock.close()
+            if attempt == _ATTEMPTS - 1:
+                raise HorovodInternalError(
+                    f"the rendezvous server at {server} dropped the connection {_ATTEMPTS} times: {error}"
+                ) from error
+            time.sleep(random.uniform(0.5, 1.0) * pause)  # to leave a crowded server some air
+            pause = min(1.0, 2 * pause)
+        except OSError as error:
+            sock.close()
+            raise HorovodInternalError(
+                f"the rendezvous server at {server} does not answer: {error}"
+            ) from error
+        except BaseException:
+            sock.close()
+            raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,128 @@
+"""Makes one authenticated connection to another rank, on a selector."""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+
+from horovod._bootstrap.auth import Authentication, AuthenticationError, Initiator
+from horovod._bootstrap.doorway import HANDSHAKE_SECONDS
+
+Address = tuple[str, int] | str
+
+_ATTEMPTS = 8  # over about five seconds: a crowded or just dying peer; the server knows more about the second
+_FIRST_PAUSE = 0.02
+
+
+class Dialer:
+    """Connects at once and again if dropped. The selector's keys carry a callback without arguments as data.
+
+    `on_open(socket)` takes ownership of the authenticated, non-blocking socket. `gave_up` is set when trying
+    again is pointless; `problem` says what went wrong last. Call tick() at least every next_wait() seconds.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        key: bytes,
+        purpose: str,
+        family: int,
+        address: Address,
+        on_open: Callable[[socket.socket], None],
+    ) -> None:
+        self._selector = selector
+        self._key = key
+        self._purpose = purpose
+        self._family = family
+        self._address = address
+        self._on_open = on_open
+        self._attempts = 0
+        self._sock: socket.socket | None = None
+        self._authentication: Authentication | None = None
+        self._next: float | None = None  # when to try again, or to give a handshake up
+        self.problem = "no answer yet"
+        self.gave_up = False
+        self._attempt()
+
+    def close(self) -> None:
+        """Stops trying."""
+        self._next = None
+        if self._sock is not None:
+            self._selector.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+
+    def tick(self, now: float) -> None:
+        """Ends a handshake that takes too long; tries again after a pause."""
+        if self._next is None or now < self._next:
+            return
+        if self._sock is not None:
+            self._failed("the other end does not finish the handshake")
+        else:
+            self._attempt()
+
+    def next_wait(self, now: float) -> float | None:
+        """Seconds until tick() has something to do; None if never."""
+        return None if self._next is None else max(0.0, self._next - now)
+
+    def _attempt(self) -> None:
+        self._attempts += 1
+        self._next = None
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        self._sock = sock
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(sock))
+        code = sock.connect_ex(self._address)
+        if code == 0:
+            self._connected(sock)
+        elif code != errno.EINPROGRESS:
+            # Without the name in its namespace a Unix socket can't come to exist later.
+            hopeless = self._family == socket.AF_UNIX and code != errno.EAGAIN
+            self._failed(os.strerror(code), hopeless)
+
+    def _connected(self, sock: socket.socket) -> None:
+        if sock is not self._sock or self._authentication is not None:
+            return
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._failed(os.strerror(code))
+            return
+        self._next = time.monotonic() + HANDSHAKE_SECONDS
+        try:
+            if self._family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._authentication = Authentication(sock, Initiator(self._key, self._purpose))
+        except OSError as error:
+            self._failed(str(error))
+            return
+        self._selector.modify(sock, selectors.EVENT_READ, lambda: self._advance(sock))
+
+    def _advance(self, sock: socket.socket) -> None:
+        if sock is not self._sock or self._authentication is None:
+            return
+        try:
+            if not self._authentication.advance():
+                return
+        except AuthenticationError as error:
+            self._failed(str(error), hopeless=True)
+            return
+        except OSError as error:
+            self._failed(str(error))
+            return
+        self._selector.unregister(sock)
+        self._sock = None
+        self._next = None
+        self._on_open(sock)
+
+    def _failed(self, problem: str, hopeless: bool = False) -> None:
+        self.close()
+        self._authentication = None
+        self.problem = problem
+        if hopeless or self._attempts >= _ATTEMPTS:
+            self.gave_up = True
+        else:
+            self._next = time.monotonic() + _FIRST_PAUSE * 2 ** (self._attempts - 1)

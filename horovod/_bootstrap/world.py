@@ -1,0 +1,138 @@
+"""From an identity to connected descriptors: what the core needs to start."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
+from horovod._bootstrap.identity import Identity
+from horovod.common.exceptions import HorovodInternalError
+
+TRANSPORTS = ("auto", "shm", "tcp")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank, or this one."""
+
+    host: str
+    pid: int
+    same_host: bool  # the pid can be watched from here
+
+
+@dataclass
+class World:
+    """Connected, authenticated stream sockets, blocking and close-on-exec, owned by the holder of this.
+
+    Rank 0 has `size` control and liveness descriptors, [r] leads to rank r, its own is -1; the others have
+    one each, to rank 0. `mesh_fds` (tcp) has `size`, own -1. `shm_fd` (shm) is the memory all ranks share,
+    otherwise -1.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    transport: str  # "local", "shm" or "tcp"
+    peers: list[Peer] = field(default_factory=list)
+    control_fds: list[int] = field(default_factory=list)
+    liveness_fds: list[int] = field(default_factory=list)
+    mesh_fds: list[int] | None = None
+    shm_fd: int = -1
+
+    def release(self) -> None:
+        """The descriptors have a new owner: forgets them, so that close() does nothing."""
+        self.control_fds, self.liveness_fds = [], []
+        self.mesh_fds, self.shm_fd = None, -1
+
+    def close(self) -> None:
+        """Closes what is still owned. Harmless if repeated."""
+        descriptors = [*self.control_fds, *self.liveness_fds, *(self.mesh_fds or ()), self.shm_fd]
+        self.release()
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+
+
+def connect(
+    identity: Identity,
+    *,
+    transport: str,
+    timeout: float,
+    peer_timeout: float,
+    process_sets: Sequence[Sequence[int]],
+    scope: str,
+    shm_bytes: Callable[[int], int],
+) -> World:
+    """Connects this process to all others that call it with the same `scope`.
+
+    `transport` is "auto" (shared memory if all ranks are on one host, otherwise TCP), "shm" or "tcp".
+    `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
+    `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
+    share.
+
+    Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the arguments
+    are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is raised, nothing stays
+    open.
+    """
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport {transport!r} must be one of {', '.join(TRANSPORTS)}")
+    if timeout <= 0 or peer_timeout <= 0:
+        raise ValueError(f"timeout {timeout} and peer_timeout {peer_timeout} must be above 0 seconds")
+    world = World(
+        identity.rank,
+        identity.size,
+        identity.local_rank,
+        identity.local_size,
+        identity.cross_rank,
+        identity.cross_size,
+        transport="local",
+        peers=[Peer(identity.host, os.getpid(), True)],
+        control_fds=[-1],
+        liveness_fds=[-1],
+    )
+    if identity.size == 1:
+        return world
+    with Builder(identity, timeout, peer_timeout, scope) as builder:
+        try:
+            builder.build(transport, process_sets, shm_bytes(identity.size))
+        except OSError as error:
+            raise HorovodInternalError(
+                f"rank {identity.rank} could not connect to the others: {error}"
+            ) from error
+        _take_over(world, builder)
+    return world
+
+
+def _take_over(world: World, builder: Builder) -> None:
+    """Moves the descriptors from the builder to the world."""
+    world.transport = builder.transport
+    world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
+    links = builder.links
+    for sock in links.values():
+        sock.setblocking(True)
+
+    def descriptors(kind: str, ranks: Sequence[int]) -> list[int]:
+        return [-1 if rank == world.rank else links[kind, rank].fileno() for rank in ranks]
+
+    everyone = range(world.size)
+    ends = everyone if world.rank == 0 else [0]
+    world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
+    if world.transport == "tcp":
+        world.mesh_fds = descriptors(MESH, everyone)
+    world.shm_fd, builder.memory = builder.memory, -1
+    try:
+        for sock in links.values():
+            sock.detach()
+        links.clear()
+    except BaseException:  # an interrupt half way: from here on the world is the one that closes
+        while links:
+            links.popitem()[1].detach()
+        world.close()
+        raise

@@ -1,0 +1,460 @@
+"""The one place that talks to libhorovod.so, through ctypes and the C ABI of csrc/hvd.h."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_void_p
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+ABI_VERSION = 1
+
+# Result codes
+OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2
+INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNKNOWN = -1, -2, -3, -4
+
+# Kinds of operation
+ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
+ADD_PROCESS_SET, REMOVE_PROCESS_SET = 7, 8
+
+# Element types: the code is the index
+DTYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "bool",
+    "complex64",
+    "complex128",
+)
+_DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
+
+# Reduce operations
+AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+
+TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2}
+LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
+
+# hvd_wait() returns at a signal; the slice only bounds the delay of one that another thread swallowed.
+_WAIT_SLICE = 0.5
+
+
+class _Peer(ctypes.Structure):
+    _fields_ = [("host", c_char_p), ("pid", c_int32), ("same_host", c_int32)]
+
+
+class _World(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("transport", c_int32),
+        ("peers", ctypes.POINTER(_Peer)),
+        ("control_fds", ctypes.POINTER(c_int32)),
+        ("liveness_fds", ctypes.POINTER(c_int32)),
+        ("mesh_fds", ctypes.POINTER(c_int32)),
+        ("shm_fd", c_int32),
+        ("fusion_threshold", c_int64),
+        ("cache_capacity", c_int32),
+        ("disable_group_fusion", c_int32),
+        ("peer_timeout", c_double),
+        ("stall_warning", c_double),
+        ("stall_shutdown", c_double),
+        ("log_level", c_int32),
+        ("log_hide_time", c_int32),
+        ("affinity", c_int32),
+    ]
+
+
+# Pointers that are set for every operation are declared as c_void_p: assigning a plain int is cheapest.
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("shape", c_void_p),
+        ("ndim", c_int32),
+        ("dtype", c_int32),
+    ]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_int32),
+        ("name", c_char_p),
+        ("process_set", c_int32),
+        ("reduce_op", c_int32),
+        ("root_rank", c_int32),
+        ("tensor_count", c_int32),
+        ("tensors", c_void_p),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("numbers", c_void_p),
+        ("number_count", c_int32),
+        ("done", c_void_p),
+        ("allocate", c_void_p),
+        ("user", c_void_p),
+    ]
+
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "hvd_abi_version": (c_int32, []),
+    "hvd_shm_bytes": (c_int64, [c_int32]),
+    "hvd_create": (c_void_p, [ctypes.POINTER(_World)]),
+    "hvd_shutdown": (None, [c_void_p]),
+    "hvd_destroy": (None, [c_void_p]),
+    "hvd_abort": (None, [c_void_p, c_char_p]),
+    "hvd_after_fork_in_child": (None, [c_void_p]),
+    "hvd_submit": (c_int64, [c_void_p, c_void_p]),
+    "hvd_poll": (c_int32, [c_void_p, c_int64]),
+    "hvd_wait": (c_int32, [c_void_p, c_int64, c_double]),
+    "hvd_error": (c_char_p, [c_void_p, c_int64]),
+    "hvd_result": (c_int64, [c_void_p, c_int64]),
+    "hvd_output_ndim": (c_int32, [c_void_p, c_int64, c_int32]),
+    "hvd_output_shape": (c_int32, [c_void_p, c_int64, c_int32, ctypes.POINTER(c_int64)]),
+    "hvd_take_output": (c_void_p, [c_void_p, c_int64, c_int32]),
+    "hvd_received_splits": (c_int32, [c_void_p, c_int64, ctypes.POINTER(c_int32), c_int32]),
+    "hvd_free": (None, [c_void_p]),
+    "hvd_release": (None, [c_void_p, c_int64]),
+    "hvd_process_set_ids": (c_int32, [c_void_p, ctypes.POINTER(c_int32), c_int32]),
+    "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
+    "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
+    "hvd_timeline_stop": (c_int32, [c_void_p]),
+    "hvd_last_error": (c_char_p, []),
+}
+
+
+def _load(path: Path) -> Any:
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod, or in a source tree "
+            f"build it with `cmake -B build -G Ninja && ninja -C build` and copy build/lib/{path.name} there."
+        ) from error
+    for name, (restype, argtypes) in _SIGNATURES.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError as error:
+            raise ImportError(
+                f"{path} has no function {name}: it is from another version; reinstall horovod"
+            ) from error
+        function.restype = restype
+        function.argtypes = argtypes
+    if (found := library.hvd_abi_version()) != ABI_VERSION:
+        raise ImportError(f"{path} speaks ABI version {found}, this package {ABI_VERSION}; reinstall horovod")
+    return library
+
+
+_lib = _load(Path(__file__).with_name("libhorovod.so"))
+_free = _lib.hvd_free
+
+
+def shm_bytes(size: int) -> int:
+    """The shared memory that `size` ranks of one host need, in bytes."""
+    return int(_lib.hvd_shm_bytes(size))
+
+
+class PeerLike(Protocol):
+    @property
+    def host(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def same_host(self) -> bool: ...
+
+
+class WorldLike(Protocol):
+    """Who the ranks are and the connected descriptors to them; what hvd_world says of each field."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def peers(self) -> Sequence[PeerLike]: ...
+    @property
+    def control_fds(self) -> Sequence[int]: ...
+    @property
+    def liveness_fds(self) -> Sequence[int]: ...
+    @property
+    def mesh_fds(self) -> Sequence[int] | None: ...
+    @property
+    def shm_fd(self) -> int: ...
+
+
+class Tunables(NamedTuple):
+    """The second half of hvd_world."""
+
+    fusion_threshold: int
+    cache_capacity: int
+    disable_group_fusion: bool
+    peer_timeout: float
+    stall_warning: float
+    stall_shutdown: float
+    log_level: str
+    log_hide_time: bool
+    affinity: int
+
+
+class TensorSpec(NamedTuple):
+    """One tensor of a request: addresses, shape and dtype code. Output 0 asks the engine to allocate."""
+
+    input: int
+    output: int
+    shape: Sequence[int]
+    dtype: int
+
+
+class Memory:
+    """Memory allocated by the engine, returned to it when the last array on it is gone.
+
+    It has numpy's array interface (flat bytes), so `numpy.asarray(memory)` is a view that keeps it alive.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+        # Not at exit: other threads may still look at the arrays then, and the process is ending anyway.
+        weakref.finalize(self, _free, address).atexit = False
+
+
+class _Slot:
+    """A request with room for its tensors, reused so that a submit allocates nothing."""
+
+    __slots__ = ("dims", "request", "shape_address", "shapes", "tensor_array", "tensors")
+
+    def __init__(self, tensors: int, dims: int) -> None:
+        self.dims = dims
+        self.tensor_array = (_Tensor * tensors)()
+        self.tensors = [self.tensor_array[i] for i in range(tensors)]
+        self.shapes = (c_int64 * dims)()
+        self.shape_address = ctypes.addressof(self.shapes)
+        self.request = _Request(
+            struct_size=ctypes.sizeof(_Request), tensors=ctypes.addressof(self.tensor_array)
+        )
+
+
+# Ranks build their error from the code, so that this file knows no exception of the layers above.
+ErrorFactory = Callable[[int, str], Exception]
+
+
+def _int32_array(values: Sequence[int] | None) -> Any:
+    return None if values is None else (c_int32 * len(values))(*values)
+
+
+class Engine:
+    """A running engine. All methods may be called from any thread.
+
+    The native object lives as long as this one, so a thread that still waits during shutdown() is safe.
+    """
+
+    def __init__(self, world: WorldLike, tunables: Tunables, error: ErrorFactory) -> None:
+        """Takes over every descriptor of `world`, also on failure (RuntimeError)."""
+        self._pointer: int | None = None
+        self._error = error
+        self._slots: list[_Slot] = []
+        peers = (_Peer * world.size)(*[_Peer(p.host.encode(), p.pid, p.same_host) for p in world.peers])
+        native = _World(
+            struct_size=ctypes.sizeof(_World),
+            rank=world.rank,
+            size=world.size,
+            transport=TRANSPORTS[world.transport],
+            peers=peers,
+            control_fds=_int32_array(world.control_fds),
+            liveness_fds=_int32_array(world.liveness_fds),
+            mesh_fds=_int32_array(world.mesh_fds),
+            shm_fd=world.shm_fd,
+            fusion_threshold=tunables.fusion_threshold,
+            cache_capacity=tunables.cache_capacity,
+            disable_group_fusion=tunables.disable_group_fusion,
+            peer_timeout=tunables.peer_timeout,
+            stall_warning=tunables.stall_warning,
+            stall_shutdown=tunables.stall_shutdown,
+            log_level=LOG_LEVELS[tunables.log_level],
+            log_hide_time=tunables.log_hide_time,
+            affinity=tunables.affinity,
+        )
+        self._pointer = _lib.hvd_create(ctypes.byref(native))
+        if not self._pointer:
+            raise error(UNKNOWN, f"cannot start the engine of rank {world.rank}: {_last_error()}")
+
+    def __del__(self, _destroy: Callable[[int], None] = _lib.hvd_destroy) -> None:
+        if self._pointer:
+            _destroy(self._pointer)
+
+    def shutdown(self) -> None:
+        """Ends the engine on all ranks; what is pending fails. Blocks until this rank's threads ended."""
+        _lib.hvd_shutdown(self._pointer)
+
+    def abort(self, reason: str) -> None:
+        """Fails every pending and later operation here and on all peers."""
+        _lib.hvd_abort(self._pointer, reason.encode())
+
+    def after_fork_in_child(self) -> None:
+        """Closes this copy's descriptors. Nothing is freed: that would look for threads that are not here."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            _lib.hvd_after_fork_in_child(pointer)
+
+    def submit(
+        self,
+        kind: int,
+        name: bytes,
+        process_set: int,
+        tensors: Sequence[TensorSpec | tuple[int, int, Sequence[int], int]] = (),
+        reduce_op: int = SUM,
+        root_rank: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        numbers: Sequence[int] | None = None,
+    ) -> int:
+        """Hands an operation to the engine and returns its handle. The tensors' memory must outlive it."""
+        count = len(tensors)
+        dims = sum([len(tensor[2]) for tensor in tensors])
+        # A slot is taken out of the list while in use: another thread then finds a different one.
+        try:
+            slot = self._slots.pop()
+            if dims > slot.dims or count > len(slot.tensors):
+                slot = _Slot(count, dims)
+        except IndexError:
+            slot = _Slot(max(count, 8), max(dims, 32))
+        offset = 0
+        for native, (input_address, output_address, shape, dtype) in zip(slot.tensors, tensors, strict=False):
+            native.input = input_address
+            native.output = output_address
+            ndim = native.ndim = len(shape)
+            native.shape = slot.shape_address + 8 * offset
+            native.dtype = dtype
+            slot.shapes[offset : offset + ndim] = shape  # type: ignore[call-overload]  # any sequence will do
+            offset += ndim
+        request = slot.request
+        request.kind = kind
+        request.name = name
+        request.process_set = process_set
+        request.reduce_op = reduce_op
+        request.root_rank = root_rank
+        request.tensor_count = count
+        request.prescale = prescale
+        request.postscale = postscale
+        if numbers is None:
+            request.numbers = None
+            request.number_count = 0
+        else:
+            array = (c_int32 * len(numbers))(*numbers)
+            request.numbers = ctypes.addressof(array)
+            request.number_count = len(numbers)
+        handle: int = _lib.hvd_submit(self._pointer, ctypes.byref(request))
+        if handle <= 0:
+            # The text belongs to this thread's last failed call, so it is read before anything else happens.
+            self._fail(handle, _last_error())
+        self._slots.append(slot)
+        return handle
+
+    def poll(self, handle: int) -> bool:
+        """Whether the operation has completed, well or not."""
+        code: int = _lib.hvd_poll(self._pointer, handle)
+        if code < 0:
+            self._fail(code, f"handle {handle} is unknown to the engine")
+        return code == 1
+
+    def wait(self, handle: int) -> int:
+        """Blocks until the operation is done and returns OK or its code.
+
+        An exception from here comes from a signal handler (Ctrl-C): the operation then goes on.
+        """
+        code: int = IN_PROGRESS
+        while code > 0:  # Python runs signal handlers between two calls
+            code = _lib.hvd_wait(self._pointer, handle, _WAIT_SLICE)
+        return code
+
+    def failure(self, handle: int, code: int) -> Exception:
+        """The error of an operation for which wait() returned `code`."""
+        text = _lib.hvd_error(self._pointer, handle)
+        return self._error(
+            code, text.decode(errors="replace") if text else f"handle {handle} is unknown to the engine"
+        )
+
+    def result(self, handle: int) -> int:
+        """The number that a join or a process-set operation gave."""
+        return int(_lib.hvd_result(self._pointer, handle))
+
+    def take_output(self, handle: int, index: int, dtype: int) -> tuple[Memory | None, tuple[int, ...]]:
+        """An output that the engine allocated, as (memory, shape); no memory if it is empty."""
+        ndim: int = _lib.hvd_output_ndim(self._pointer, handle, index)
+        shape = (c_int64 * max(ndim, 1))()
+        if ndim < 0 or _lib.hvd_output_shape(self._pointer, handle, index, shape) < 0:
+            self._fail(INVALID_ARGUMENT, f"handle {handle} has no output {index}")
+        dims = tuple(shape[:ndim])
+        address = _lib.hvd_take_output(self._pointer, handle, index)
+        if not address:
+            return None, dims
+        size = _DTYPE_SIZES[dtype]
+        for dim in dims:
+            size *= dim
+        return Memory(address, size), dims
+
+    def received_splits(self, handle: int) -> list[int]:
+        """An alltoall's number of rows from each rank."""
+        count: int = _lib.hvd_received_splits(self._pointer, handle, None, 0)
+        splits = (c_int32 * max(count, 1))()
+        _lib.hvd_received_splits(self._pointer, handle, splits, max(count, 0))
+        return splits[: max(count, 0)]
+
+    def release(self, handle: int) -> None:
+        """Forgets a completed operation."""
+        _lib.hvd_release(self._pointer, handle)
+
+    def process_set_ids(self) -> list[int]:
+        """Ids of the registered sets in ascending order, the global one (0) included."""
+        return self._int32_list(_lib.hvd_process_set_ids)
+
+    def process_set_ranks(self, process_set: int) -> list[int] | None:
+        """Sorted ranks of a set, None if there is none with this id."""
+        try:
+            return self._int32_list(_lib.hvd_process_set_ranks, process_set)
+        except KeyError:
+            return None
+
+    def timeline_start(self, path: str, mark_cycles: bool) -> None:
+        if (code := _lib.hvd_timeline_start(self._pointer, path.encode(), mark_cycles)) < 0:
+            self._fail(code, _last_error())
+
+    def timeline_stop(self) -> None:
+        if (code := _lib.hvd_timeline_stop(self._pointer)) < 0:
+            self._fail(code, _last_error())
+
+    def _int32_list(self, function: Any, *args: int) -> list[int]:
+        capacity = 64
+        while True:
+            array = (c_int32 * capacity)()
+            count: int = function(self._pointer, *args, array, capacity)
+            if count < 0:
+                raise KeyError(*args)
+            if count <= capacity:
+                return array[:count]
+            capacity = count
+
+    def _fail(self, code: int, text: str) -> NoReturn:
+        raise self._error(code, text)
+
+
+def _last_error() -> str:
+    text = _lib.hvd_last_error()
+    return text.decode(errors="replace") if text else "no reason given"

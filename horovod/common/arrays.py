@@ -1,0 +1,71 @@
+"""Numpy arrays as tensors for the collectives. Also what object broadcasts travel in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horovod import _core
+from horovod.common.collectives import Collectives
+
+Array = NDArray[Any]
+
+_BFLOAT16 = _core.DTYPES.index("bfloat16")
+_codes: dict[np.dtype[Any], int] = {
+    np.dtype(name): code for code, name in enumerate(_core.DTYPES) if code != _BFLOAT16
+}
+
+
+def dtype_code(dtype: np.dtype[Any]) -> int:
+    """The engine's code; ValueError naming what is supported."""
+    code = _codes.get(dtype)
+    if code is None:
+        # bfloat16 comes from ml_dtypes or a framework: known by its name, so that none of them is needed.
+        if dtype.name != "bfloat16" or dtype.itemsize != 2 or not dtype.isnative:
+            raise ValueError(
+                f"dtype {dtype!r} is not supported; use one of {', '.join(_core.DTYPES)} in native byte order"
+            )
+        code = _codes[dtype] = _BFLOAT16
+    return code
+
+
+class ArrayAdapter:
+    """TensorAdapter of numpy arrays."""
+
+    def staged(self, tensor: Array) -> Array:
+        # Not ascontiguousarray(): it would turn a 0-dim array into a 1-dim one.
+        return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
+
+    def empty_like(self, tensor: Array) -> Array:
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def describe(self, tensor: Array) -> tuple[int, Sequence[int], int]:
+        return tensor.ctypes.data, tensor.shape, dtype_code(tensor.dtype)
+
+    def assign(self, target: Array, source: Array) -> None:
+        target[...] = source
+
+    def wrap(self, memory: _core.Memory | None, shape: tuple[int, ...], like: Array) -> Array:
+        if memory is None:
+            return np.empty(shape, like.dtype)
+        return np.asarray(memory).view(like.dtype).reshape(shape)
+
+    def splits_to_list(self, splits: Any) -> list[int]:
+        array = np.asarray(splits)
+        if not isinstance(splits, np.ndarray) and (array.dtype.kind in "iu" or array.size == 0):
+            array = array.astype(np.int32)
+        if array.ndim != 1 or array.dtype != np.int32:
+            raise ValueError(
+                f"splits must be 1-D and int32, got {array.ndim}-D {array.dtype}; use splits.astype('int32')"
+            )
+        result: list[int] = array.tolist()
+        return result
+
+    def splits_from_list(self, splits: list[int]) -> Array:
+        return np.array(splits, np.int32)
+
+
+collectives: Collectives[Array] = Collectives(ArrayAdapter())

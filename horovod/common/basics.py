@@ -1,0 +1,347 @@
+"""init(), shutdown() and the questions about this process's place: the same in every framework module."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from horovod import _core
+from horovod._bootstrap import identity as identities
+from horovod._bootstrap import world as worlds
+from horovod.common import config as configs
+from horovod.common import handles
+from horovod.common import session as sessions
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, global_process_set, register_all
+from horovod.common.session import Place, Session, state
+
+if TYPE_CHECKING:
+    from horovod._bootstrap.identity import Identity
+    from horovod._bootstrap.world import World
+    from horovod.common.config import Config
+
+# Plain ints: users compare them with == and frameworks pass them as attributes of operations.
+Average: int = _core.AVERAGE
+Sum: int = _core.SUM
+Adasum: int = _core.ADASUM
+Min: int = _core.MIN
+Max: int = _core.MAX
+Product: int = _core.PRODUCT
+
+_logger = logging.getLogger("horovod")
+
+
+class HorovodBasics:
+    """The functions of this module as methods, for tools that expect `mpi_ops._basics`. Has no state."""
+
+    def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+        """Joins this process to the job. Does nothing but register `process_sets` if that is done already.
+
+        `comm`: None for all ranks, or a list of launched ranks that form a world of their own, in that order.
+        `process_sets`: sets to register, the same on all ranks, or "dynamic" to add and remove sets later.
+        """
+        members = _members(comm)
+        sets = _static_sets(process_sets)
+        with state.lock:
+            if state.session is None:
+                state.session = _start(members, sets)
+                atexit.register(self.shutdown)
+            elif isinstance(process_sets, str):
+                state.session.dynamic_process_sets = True
+            session = state.session
+            global_process_set.ranks = list(range(session.place.size))
+            register_all(sets, session)
+
+    def shutdown(self) -> None:
+        """Ends the engine on all ranks; init() may be called again. Harmless when not initialised."""
+        with state.lock:
+            session, state.session = state.session, None
+            if session is None:
+                return
+            atexit.unregister(self.shutdown)
+            session.engine.shutdown()
+            for process_set in session.process_sets:
+                process_set._forget()
+            global_process_set._forget()
+
+    def is_initialized(self) -> bool:
+        """Whether init() was called and shutdown() was not."""
+        return state.session is not None
+
+    def rank(self) -> int:
+        """This process's number among all, from 0."""
+        return sessions.for_query().place.rank
+
+    def size(self) -> int:
+        """Number of processes."""
+        return sessions.for_query().place.size
+
+    def local_rank(self) -> int:
+        """This process's number among those of its host."""
+        return sessions.for_query().place.local_rank
+
+    def local_size(self) -> int:
+        """Number of processes on this host."""
+        return sessions.for_query().place.local_size
+
+    def cross_rank(self) -> int:
+        """This host's number among those that have a process with this local rank."""
+        return sessions.for_query().place.cross_rank
+
+    def cross_size(self) -> int:
+        """Number of hosts that have a process with this local rank."""
+        return sessions.for_query().place.cross_size
+
+    def is_homogeneous(self) -> bool:
+        """Whether every host has the same number of processes."""
+        return sessions.for_query().place.homogeneous
+
+    def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
+        """Starts to record a timeline; needs HOROVOD_TIMELINE to be set at init(), for example to DYNAMIC."""
+        session = sessions.for_query()
+        if not session.timeline:
+            raise ValueError(
+                "a timeline can be started only if HOROVOD_TIMELINE is set (a path or DYNAMIC) at hvd.init()"
+            )
+        try:
+            session.engine.timeline_start(file_path, mark_cycles)
+        except RuntimeError as error:
+            raise ValueError(f"cannot start the timeline {file_path}: {error}") from error
+
+    def stop_timeline(self) -> None:
+        """Ends the timeline and completes its file. No error if there is none."""
+        sessions.for_query().engine.timeline_stop()
+
+    def mpi_threads_supported(self) -> bool:
+        """ValueError: this engine does not use MPI."""
+        sessions.for_query()
+        raise ValueError("MPI is not in use, so there is nothing to say about its threads")
+
+    def mpi_enabled(self) -> bool:
+        """Whether MPI carries the data."""
+        return False
+
+    def mpi_built(self) -> bool:
+        """Whether MPI can be used."""
+        return False
+
+    def gloo_enabled(self) -> bool:
+        """Whether the engine without MPI, which stands in Gloo's place, carries the data."""
+        return True
+
+    def gloo_built(self) -> bool:
+        """Whether the engine without MPI can be used."""
+        return True
+
+    def nccl_built(self) -> int:
+        """NCCL's version code, 0 without."""
+        return 0
+
+    def ddl_built(self) -> bool:
+        """Whether IBM's DDL can be used."""
+        return False
+
+    def ccl_built(self) -> bool:
+        """Whether oneCCL can be used."""
+        return False
+
+    def cuda_built(self) -> bool:
+        """Whether tensors may be on CUDA devices."""
+        return False
+
+    def rocm_built(self) -> bool:
+        """Whether tensors may be on ROCm devices."""
+        return False
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        engine = sessions.for_query().engine
+        return {number: engine.process_set_ranks(number) or [] for number in engine.process_set_ids()}
+
+
+def place_of(rank: int, hosts: Sequence[str]) -> Place:
+    """Where `rank` stands if rank i runs on hosts[i]; hosts are numbered in order of appearance."""
+    by_host: dict[str, list[int]] = {}
+    for number, host in enumerate(hosts):
+        by_host.setdefault(host, []).append(number)
+    local = by_host[hosts[rank]]
+    local_rank = local.index(rank)
+    # Only hosts that have this local rank count, so that each cross group is one process per host.
+    across = [ranks[local_rank] for ranks in by_host.values() if len(ranks) > local_rank]
+    return Place(
+        rank=rank,
+        size=len(hosts),
+        local_rank=local_rank,
+        local_size=len(local),
+        cross_rank=across.index(rank),
+        cross_size=len(across),
+        homogeneous=len({len(ranks) for ranks in by_host.values()}) == 1,
+    )
+
+
+def _members(comm: Any) -> list[int]:
+    if comm is None:
+        return []
+    if hasattr(comm, "Get_rank"):
+        raise ValueError(
+            "hvd.init(comm=...) with an MPI communicator needs MPI, which this engine does not use"
+        )
+    if not isinstance(comm, Sequence) or isinstance(comm, str | bytes):
+        raise ValueError(f"hvd.init(comm=...) takes None or a list of ranks, got {comm!r}")
+    try:
+        members = [operator.index(rank) for rank in comm]
+    except TypeError:
+        raise ValueError(f"hvd.init(comm=...) takes a list of ints, got {comm!r}") from None
+    if len(set(members)) != len(members):
+        raise ValueError(f"hvd.init(comm=...) names each rank once, got {members}")
+    return members
+
+
+def _static_sets(given: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
+    if given is None:
+        return []
+    if isinstance(given, str):
+        if given.lower() != "dynamic":
+            raise ValueError(f'process_sets must be a list of hvd.ProcessSet or "dynamic", got {given!r}')
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        return []
+    sets = list(given)
+    for process_set in sets:
+        if not isinstance(process_set, ProcessSet):
+            raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
+        if process_set.mpi_comm is not None:
+            raise NotImplementedError(
+                "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
+            )
+    return sets
+
+
+def _select(identity: Identity, members: list[int]) -> Identity:
+    """The identity within the world that the launched ranks `members` form, renumbered in that order."""
+    if bad := [rank for rank in members if not 0 <= rank < identity.size]:
+        raise ValueError(
+            f"hvd.init(comm={members}): rank {bad[0]} does not exist, the job has {identity.size} ranks"
+        )
+    if identity.rank not in members:
+        raise ValueError(
+            f"hvd.init(comm={members}): rank {identity.rank} is not in the list, so it must not call init"
+        )
+    return replace(identity, rank=members.index(identity.rank), size=len(members))
+
+
+def _affinity(config: Config, place: Place) -> int:
+    cores = config.thread_affinity
+    if not cores:
+        return -1
+    if len(cores) < place.local_size:
+        _logger.error(
+            "HOROVOD_THREAD_AFFINITY has %d core ids for %d processes on this host; not applied",
+            len(cores),
+            place.local_size,
+        )
+        return -1
+    return cores[place.local_rank]
+
+
+def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
+    identity = identities.detect(os.environ)
+    launched = list(range(identity.size))
+    if members and members != launched:
+        identity = _select(identity, members)
+    else:
+        members = []
+    # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
+    prefix = "-".join(map(str, members)) + ":" if members else ""
+    group = f"{prefix}{identity.size}"
+    number = state.inits.get(group, 0)
+    state.inits[group] = number + 1
+    # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not given.
+    explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
+    try:
+        world = worlds.connect(
+            identity,
+            transport=config.transport,
+            timeout=config.gloo_timeout_seconds if explicit else config.start_timeout,
+            peer_timeout=config.peer_timeout_seconds,
+            process_sets=[list(process_set.ranks or ()) for process_set in sets],
+            scope=f"{group}.{number}",
+            shm_bytes=_core.shm_bytes,
+        )
+    except HorovodInternalError as error:
+        # The rendezvous can't tell a mistake in the script from a failure; users of init() expect to.
+        if "process sets" in str(error):
+            raise ValueError(f"hvd.init(process_sets=...): {error}") from error
+        raise
+    place = place_of(world.rank, [peer.host for peer in world.peers])
+    if not members:
+        # The launcher's numbering is the one that users see in the environment.
+        place = place._replace(
+            local_rank=world.local_rank,
+            local_size=world.local_size,
+            cross_rank=world.cross_rank,
+            cross_size=world.cross_size,
+        )
+    return world, place
+
+
+def _tunables(config: Config, place: Place) -> _core.Tunables:
+    return _core.Tunables(
+        fusion_threshold=config.fusion_threshold,
+        cache_capacity=config.cache_capacity,
+        disable_group_fusion=config.disable_group_fusion,
+        peer_timeout=config.peer_timeout_seconds,
+        stall_warning=0.0 if config.stall_check_disable else config.stall_check_time_seconds,
+        stall_shutdown=0.0 if config.stall_check_disable else config.stall_shutdown_time_seconds,
+        log_level=config.log_level,
+        log_hide_time=config.log_hide_time,
+        affinity=_affinity(config, place),
+    )
+
+
+def _start(members: list[int], sets: Sequence[ProcessSet]) -> Session:
+    config = configs.read(os.environ)
+    world, place = _connect(config, members, sets)
+    engine = _core.Engine(world, _tunables(config, place), sessions.engine_error)
+    handles.table.forget_all()  # what an earlier engine left behind
+    if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
+        try:
+            engine.timeline_start(config.timeline, config.timeline_mark_cycles)
+        except (ValueError, RuntimeError) as error:
+            engine.shutdown()
+            raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
+    return Session(
+        engine,
+        place,
+        dynamic_process_sets=config.dynamic_process_sets,
+        timeline=config.timeline is not None,
+    )
+
+
+_basics = HorovodBasics()
+
+init = _basics.init
+shutdown = _basics.shutdown
+is_initialized = _basics.is_initialized
+rank = _basics.rank
+size = _basics.size
+local_rank = _basics.local_rank
+local_size = _basics.local_size
+cross_rank = _basics.cross_rank
+cross_size = _basics.cross_size
+is_homogeneous = _basics.is_homogeneous
+start_timeline = _basics.start_timeline
+stop_timeline = _basics.stop_timeline
+mpi_threads_supported = _basics.mpi_threads_supported
+mpi_enabled = _basics.mpi_enabled
+mpi_built = _basics.mpi_built
+gloo_enabled = _basics.gloo_enabled
+gloo_built = _basics.gloo_built
+nccl_built = _basics.nccl_built
+ddl_built = _basics.ddl_built
+ccl_built = _basics.ccl_built
+cuda_built = _basics.cuda_built
+rocm_built = _basics.rocm_built

@@ -1,0 +1,254 @@
+"""The collectives without a framework: what every adapter does between its tensors and the engine.
+
+An adapter describes its tensors by a `TensorAdapter`; `Collectives` then submits operations on them and
+returns handles for `horovod.common.handles.table`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from horovod import _core
+from horovod.common.handles import Finished, Pending, table
+from horovod.common.process_sets import ProcessSet, id_of
+from horovod.common.session import Session, for_collective
+from horovod.common.util import num_rank_is_power_2
+
+T = TypeVar("T")
+
+_Spec = tuple[int, int, Sequence[int], int]  # input, output, shape, dtype: see _core.TensorSpec
+
+
+class TensorAdapter(Protocol[T]):
+    """How to reach the memory of a framework's tensors."""
+
+    def staged(self, tensor: T) -> T:
+        """Contiguous memory that the engine can use: the tensor itself, or else a copy of it."""
+
+    def empty_like(self, tensor: T) -> T:
+        """A new contiguous tensor of the same shape and dtype with any content."""
+
+    def describe(self, tensor: T) -> tuple[int, Sequence[int], int]:
+        """Address, shape and dtype code of a staged tensor; ValueError if the dtype is not supported."""
+
+    def assign(self, target: T, source: T) -> None:
+        """Copies the content of a staged tensor back to the one it was staged for."""
+
+    def wrap(self, memory: _core.Memory | None, shape: tuple[int, ...], like: T) -> T:
+        """A tensor on memory of the engine (None: it is empty), with the dtype of `like`."""
+
+    def splits_to_list(self, splits: Any) -> list[int]:
+        """The splits that a user passed to alltoall; ValueError if they are not 1-D int32."""
+
+    def splits_from_list(self, splits: list[int]) -> T:
+        """A 1-D int32 tensor."""
+
+
+def reduce_op(op: int | None, average: bool | None) -> int:
+    """The reduction that `op` and the deprecated `average` ask for."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("give either op or average, not both; average is deprecated")
+        warnings.warn(
+            "average is deprecated: use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3
+        )
+        return _core.AVERAGE if average else _core.SUM
+    if op is None:
+        return _core.AVERAGE
+    if not _core.AVERAGE <= op <= _core.PRODUCT:
+        raise ValueError(f"op must be one of hvd.Average, Sum, Adasum, Min, Max and Product, got {op!r}")
+    return op
+
+
+def _check_adasum(session: Session, process_set: int) -> None:
+    if process_set != 0:
+        raise NotImplementedError("Adasum works on the global process set only")
+    if not num_rank_is_power_2(session.place.size):
+        raise NotImplementedError(f"Adasum needs a power of two of ranks, there are {session.place.size}")
+
+
+def join() -> int:
+    """Declares that this rank has no more data and waits until all have joined; the last one's rank."""
+    return for_collective().run(_core.JOIN, b"join.noname", 0)
+
+
+def barrier(process_set: ProcessSet) -> None:
+    """Waits until every rank of the set has come here."""
+    for_collective().run(_core.BARRIER, b"barrier.noname", id_of(process_set))
+
+
+class Collectives(Generic[T]):
+    """Submits collectives on an adapter's tensors. Lists have several tensors only where `grouped`.
+
+    The handle of a group resolves to a tuple, else to the tensor. `operation` is the first part of the name.
+    """
+
+    def __init__(self, adapter: TensorAdapter[T]) -> None:
+        self._adapter = adapter
+
+    def allreduce(
+        self,
+        tensors: Sequence[T],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *,
+        in_place: bool = False,
+        grouped: bool = False,
+    ) -> int:
+        session, number = for_collective(), id_of(process_set)
+        if op == _core.ADASUM:
+            _check_adasum(session, number)
+        specs, keep, finish = self._same_shape(tensors, in_place, grouped)
+        operation = "grouped_allreduce" if grouped else "allreduce"
+        return _submit(
+            session, _core.ALLREDUCE, operation, name, number, specs, finish, keep, op, 0, prescale, postscale
+        )
+
+    def broadcast(
+        self, tensor: T, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool = False
+    ) -> int:
+        session, number = for_collective(), id_of(process_set)
+        specs, keep, finish = self._same_shape([tensor], in_place, False)
+        return _submit(
+            session, _core.BROADCAST, "broadcast", name, number, specs, finish, keep, root=root_rank
+        )
+
+    def allgather(
+        self, tensors: Sequence[T], name: str | None, process_set: ProcessSet, *, grouped: bool = False
+    ) -> int:
+        session, number = for_collective(), id_of(process_set)
+        specs, keep, finish = self._engine_shape(tensors, grouped)
+        operation = "grouped_allgather" if grouped else "allgather"
+        return _submit(session, _core.ALLGATHER, operation, name, number, specs, finish, keep)
+
+    def reducescatter(
+        self,
+        tensors: Sequence[T],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *,
+        grouped: bool = False,
+    ) -> int:
+        session, number = for_collective(), id_of(process_set)
+        specs, keep, finish = self._engine_shape(tensors, grouped)
+        operation = "grouped_reducescatter" if grouped else "reducescatter"
+        return _submit(
+            session,
+            _core.REDUCESCATTER,
+            operation,
+            name,
+            number,
+            specs,
+            finish,
+            keep,
+            op,
+            0,
+            prescale,
+            postscale,
+        )
+
+    def alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> int:
+        """The handle resolves to (output, received splits)."""
+        session, number = for_collective(), id_of(process_set)
+        numbers = None if splits is None else self._adapter.splits_to_list(splits)
+        specs, keep, take_output = self._engine_shape([tensor], False)
+
+        def finish(engine: _core.Engine, handle: int) -> tuple[T, T]:
+            received = self._adapter.splits_from_list(engine.received_splits(handle))
+            return take_output(engine, handle), received
+
+        return _submit(
+            session, _core.ALLTOALL, "alltoall", name, number, specs, finish, keep, numbers=numbers
+        )
+
+    def _same_shape(
+        self, tensors: Sequence[T], in_place: bool, grouped: bool
+    ) -> tuple[list[_Spec], object, Callable[[_core.Engine, int], Any]]:
+        """For operations whose outputs look like their inputs."""
+        adapter = self._adapter
+        specs: list[_Spec] = []
+        keep: list[T] = []
+        results: list[T] = []
+        write_back: list[tuple[T, T]] = []
+        for tensor in tensors:
+            staged = adapter.staged(tensor)
+            address, shape, dtype = adapter.describe(staged)
+            result, output = tensor, address
+            if in_place:
+                if staged is not tensor:
+                    write_back.append((tensor, staged))
+            elif staged is not tensor:
+                result = staged  # a copy of our own: the result may overwrite it
+            else:
+                result = adapter.empty_like(tensor)
+                output = adapter.describe(result)[0]
+            specs.append((address, output, shape, dtype))
+            keep.append(staged)
+            results.append(result)
+
+        def finish(engine: _core.Engine, handle: int) -> Any:
+            for target, source in write_back:
+                adapter.assign(target, source)
+            return tuple(results) if grouped else results[0]
+
+        return specs, keep, finish
+
+    def _engine_shape(
+        self, tensors: Sequence[T], grouped: bool
+    ) -> tuple[list[_Spec], object, Callable[[_core.Engine, int], Any]]:
+        """For operations whose outputs the engine allocates, as their shapes depend on other ranks."""
+        adapter = self._adapter
+        keep = [adapter.staged(tensor) for tensor in tensors]
+        specs: list[_Spec] = []
+        for staged in keep:
+            address, shape, dtype = adapter.describe(staged)
+            specs.append((address, 0, shape, dtype))
+
+        def finish(engine: _core.Engine, handle: int) -> Any:
+            outputs = []
+            for index, like in enumerate(keep):
+                memory, shape = engine.take_output(handle, index, specs[index][3])
+                outputs.append(adapter.wrap(memory, shape, like))
+            return tuple(outputs) if grouped else outputs[0]
+
+        return specs, keep, finish
+
+
+def _submit(
+    session: Session,
+    kind: int,
+    operation: str,
+    name: str | None,
+    process_set: int,
+    specs: list[_Spec],
+    finish: Callable[[_core.Engine, int], Any],
+    keep: object,
+    op: int = _core.SUM,
+    root: int = 0,
+    prescale: float = 1.0,
+    postscale: float = 1.0,
+    numbers: list[int] | None = None,
+) -> int:
+    if not specs:  # an empty group: nothing to agree on
+        return table.add(Finished(()))
+    engine = session.engine
+    if name is None:
+        number = session.submit_unnamed(
+            operation,
+            process_set,
+            lambda auto: engine.submit(
+                kind, auto, process_set, specs, op, root, prescale, postscale, numbers
+            ),
+        )
+    else:
+        full = f"{operation}.{name}".encode()
+        number = engine.submit(kind, full, process_set, specs, op, root, prescale, postscale, numbers)
+    return table.add(Pending(engine, number, finish, (specs, keep)))

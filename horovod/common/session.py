@@ -1,0 +1,112 @@
+"""The one initialised engine of this process and what belongs to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+
+if TYPE_CHECKING:
+    from horovod.common.process_sets import ProcessSet
+
+NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
+
+
+def engine_error(code: int, text: str) -> Exception:
+    """A caller's own mistake is a ValueError; everything that other ranks are part of is not."""
+    return ValueError(text) if code == _core.INVALID_ARGUMENT else HorovodInternalError(text)
+
+
+class Place(NamedTuple):
+    """Where this process stands among the ranks and hosts."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    homogeneous: bool
+
+
+class Session:
+    """What exists between init() and shutdown()."""
+
+    def __init__(
+        self, engine: _core.Engine, place: Place, *, dynamic_process_sets: bool, timeline: bool
+    ) -> None:
+        self.engine = engine
+        self.place = place
+        self.dynamic_process_sets = dynamic_process_sets
+        self.timeline = timeline
+        self.process_sets: list[ProcessSet] = []
+        # Un-named operations are matched by the number of calls per kind and process set. It starts at zero
+        # with every session, so that a process that joined later (elastic) counts like the others.
+        self._unnamed: dict[tuple[str, int], int] = {}
+        self._unnamed_lock = threading.Lock()
+
+    def submit_unnamed(self, operation: str, process_set: int, submit: Callable[[bytes], int]) -> int:
+        """Calls `submit` with the next automatic name. A refused call does not count: it can be repeated."""
+        key = (operation, process_set)
+        with self._unnamed_lock:
+            number = self._unnamed.get(key, 0)
+            handle = submit(b"%s.noname.%d" % (operation.encode(), number))
+            self._unnamed[key] = number + 1
+        return handle
+
+    def run(self, kind: int, name: bytes, process_set: int, numbers: Sequence[int] | None = None) -> int:
+        """Runs an operation that has no tensors to its end and returns the number it gives."""
+        engine = self.engine
+        handle = engine.submit(kind, name, process_set, numbers=numbers)
+        code = engine.wait(handle)
+        try:
+            if code < 0:
+                raise engine.failure(handle, code)
+            return engine.result(handle)
+        finally:
+            engine.release(handle)
+
+
+class _State:
+    """The process's session, if any, and the history that init() needs."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.lock = threading.RLock()
+        self.inits: dict[str, int] = {}
+        self.on_fork: list[Callable[[], None]] = []
+
+    def after_fork_in_child(self) -> None:
+        # The engine's threads are not here, and another thread may have held the lock.
+        self.lock = threading.RLock()
+        session, self.session = self.session, None
+        if session is not None:
+            session.engine.after_fork_in_child()
+            for process_set in session.process_sets:
+                process_set._forget()
+        for forget in self.on_fork:
+            forget()
+
+
+state = _State()
+os.register_at_fork(after_in_child=state.after_fork_in_child)
+
+
+def for_collective() -> Session:
+    """The session, for operations (HorovodInternalError without)."""
+    session = state.session
+    if session is None:
+        raise HorovodInternalError(NOT_INITIALIZED)
+    return session
+
+
+def for_query() -> Session:
+    """The session, for questions such as rank() (ValueError without)."""
+    session = state.session
+    if session is None:
+        raise ValueError(NOT_INITIALIZED)
+    return session

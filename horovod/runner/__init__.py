@@ -1,0 +1,1 @@
+"""The launcher: ``horovodrun`` and the processes that it starts."""

@@ -1,0 +1,152 @@
+"""One rank of the bootstrap tests: connects, checks where every descriptor leads, reports as JSON."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from horovod._bootstrap.builder import Builder
+from horovod._bootstrap.client import RendezvousClient
+from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.world import World, connect
+
+MEMORY_BYTES = 8192
+
+
+def report(**values: Any) -> None:
+    print(json.dumps({"pid": os.getpid(), "time": time.time(), **values}), flush=True)
+
+
+def plan_fault(phase: str, number: int) -> None:
+    """Sends this process a signal when it reaches the phase."""
+
+    def strike() -> None:
+        report(fault=phase)
+        os.kill(os.getpid(), number)
+
+    send, meet, mesh = RendezvousClient.send, Builder._meet_on_host, Builder._build_mesh
+
+    def faulty_send(self: RendezvousClient, message: dict[str, Any]) -> None:
+        kind = message.get("stage", message["type"])
+        if kind == phase:
+            strike()
+        send(self, message)
+        if f"after {kind}" == phase:
+            strike()
+
+    def faulty_meet(self: Builder, *args: Any, **kwargs: Any) -> bool:
+        if phase == "building":
+            strike()
+        return meet(self, *args, **kwargs)
+
+    def faulty_mesh(self: Builder, *args: Any) -> None:
+        if phase == "building":
+            strike()
+        mesh(self, *args)
+
+    RendezvousClient.send = faulty_send  # type: ignore[method-assign]
+    Builder._meet_on_host = faulty_meet  # type: ignore[method-assign]
+    Builder._build_mesh = faulty_mesh  # type: ignore[method-assign, assignment]
+
+
+def live_elsewhere() -> None:
+    """Rank 0's Unix socket can't be found, as from another host."""
+    get = Builder._get_memory
+
+    def lost(self: Builder, address: str, memory_bytes: int) -> str:
+        return get(self, address + "-elsewhere", memory_bytes)
+
+    Builder._get_memory = lost  # type: ignore[method-assign]
+
+
+def exchange(descriptor: int, text: str) -> str:
+    """Sends a line and receives one."""
+    with socket.socket(fileno=os.dup(descriptor)) as sock:
+        sock.settimeout(10)
+        sock.sendall(text.encode() + b"\n")
+        data = b""
+        while not data.endswith(b"\n"):
+            byte = sock.recv(1)
+            assert byte, "closed"
+            data += byte
+        return data.decode().strip()
+
+
+def check(world: World) -> None:
+    """Every descriptor leads to the right rank, is close-on-exec, and the memory is the same on all ranks."""
+    for descriptor in [*world.control_fds, *world.liveness_fds, *(world.mesh_fds or []), world.shm_fd]:
+        if descriptor >= 0:
+            assert not os.get_inheritable(descriptor)
+            assert os.get_blocking(descriptor)
+    ends = range(world.size) if world.rank == 0 else [0]
+    for kind, descriptors in (("control", world.control_fds), ("liveness", world.liveness_fds)):
+        assert len(descriptors) == len(ends)
+        for peer, descriptor in zip(ends, descriptors, strict=True):
+            if peer == world.rank:
+                assert descriptor == -1
+            else:
+                assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"
+    if world.transport == "tcp":
+        assert world.mesh_fds is not None and world.shm_fd == -1 and len(world.mesh_fds) == world.size
+        for peer, descriptor in enumerate(world.mesh_fds):
+            if peer == world.rank:
+                assert descriptor == -1
+            else:
+                assert exchange(descriptor, f"mesh {world.rank}") == f"mesh {peer}"
+    else:
+        assert world.mesh_fds is None
+        with mmap.mmap(world.shm_fd, MEMORY_BYTES) as memory:
+            memory[world.rank] = world.rank + 1
+            for _ in range(2):  # a barrier: up to rank 0 and back
+                for descriptor in world.control_fds:
+                    if descriptor >= 0:
+                        exchange(descriptor, "barrier")
+            assert list(memory[: world.size]) == [rank + 1 for rank in range(world.size)]
+            assert not any(memory[world.size :])
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    rank, size = plan["rank"], plan["size"]
+    address = (plan.get("host", "127.0.0.1"), plan["port"])
+    identity = Identity(rank, size, rank, size, 0, 1, "testhost", address, bytes.fromhex(plan["key"]))
+    if plan.get("phase"):
+        plan_fault(plan["phase"], signal.Signals[plan["signal"]])
+    if plan.get("elsewhere"):
+        live_elsewhere()
+    before = sorted(os.listdir("/proc/self/fd"))
+    seconds: list[float] = []
+    result: dict[str, Any] = {}
+    try:
+        for number in range(plan.get("rounds", 1)):
+            start = time.monotonic()
+            world = connect(
+                identity,
+                transport=plan["transport"],
+                timeout=plan.get("timeout", 20),
+                peer_timeout=plan.get("peer_timeout", 10),
+                process_sets=plan.get("process_sets", []),
+                scope=f"{plan.get('scope', 'test')}.{number}",
+                shm_bytes=lambda size: MEMORY_BYTES,
+            )
+            seconds.append(time.monotonic() - start)
+            check(world)
+            result = {
+                "transport": world.transport,
+                "peers": [[peer.host, peer.pid, peer.same_host] for peer in world.peers],
+            }
+            world.close()
+    except (RuntimeError, ValueError, KeyboardInterrupt) as error:
+        result = {"error": str(error), "kind": type(error).__name__}
+    after = sorted(os.listdir("/proc/self/fd"))
+    report(**result, seconds=seconds, leaked=len(after) - len(before))
+
+
+if __name__ == "__main__":
+    main()

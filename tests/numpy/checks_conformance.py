@@ -1,0 +1,284 @@
+"""Every collective x dtype x size against what numpy computes in rank order, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import horovod.numpy as hvd
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOATING = [np.dtype(name) for name in ("float16", "float32", "float64")] + [BFLOAT16]
+INTEGER = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "int32", "int64")]
+COMPLEX = [np.dtype(name) for name in ("complex64", "complex128")]
+NUMBERS = INTEGER + FLOATING + COMPLEX
+ALL = [*NUMBERS, np.dtype(bool)]
+
+SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (3,), (17,), (2, 3, 5), (4, 0, 2), (1021,)]
+# Around 32 KiB, where the transports change their algorithm, and some MiB that are no multiple of anything.
+EDGES = [(32 * 1024 // 4 + d,) for d in (-1, 0, 1)]
+BIG = [((1 << 18) + 3,), ((3 << 18) + 1,)]
+
+
+def data(rank: int, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0) -> Any:
+    """What `rank` contributes: every rank can compute everyone's."""
+    random = np.random.default_rng([seed, rank, *shape, dtype.num % 97])
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.asarray(random.integers(max(info.min, -1000), min(info.max, 1000), shape)).astype(dtype)
+    if dtype.kind == "c":
+        return (random.normal(size=shape) + 1j * random.normal(size=shape)).astype(dtype)
+    return np.asarray(random.normal(size=shape)).astype(dtype)
+
+
+def everyone(
+    shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0, ranks: list[int] | None = None
+) -> list[Any]:
+    return [data(rank, shape, dtype, seed) for rank in (range(hvd.size()) if ranks is None else ranks)]
+
+
+def combined(op: int, arrays: list[Any]) -> Any:
+    """The reduction in rank order with the precision that the engine promises."""
+    dtype = arrays[0].dtype
+    if dtype.kind == "b":
+        return reduce({hvd.Sum: np.logical_or, hvd.Max: np.logical_or}.get(op, np.logical_and), arrays)
+    small = dtype in (np.dtype("float16"), BFLOAT16)
+    values = [array.astype(np.float32) for array in arrays] if small else arrays
+    step = {hvd.Min: np.minimum, hvd.Max: np.maximum, hvd.Product: np.multiply}.get(op, np.add)
+    with np.errstate(over="ignore"):
+        total = reduce(lambda a, b: np.asarray(step(a, b)).astype(values[0].dtype), values)
+    if op == hvd.Average:
+        if dtype.kind in "iu":
+            wide = total.astype(object) if total.ndim else np.array(total.item(), object)
+            quotient = np.abs(wide) // len(arrays) * np.sign(wide)
+            return np.asarray(quotient).astype(dtype)
+        total = total * total.real.dtype.type(1.0 / len(arrays))
+    return np.asarray(total).astype(dtype)
+
+
+def same(actual: Any, expected: Any, what: object) -> None:
+    assert actual.dtype == expected.dtype, (what, actual.dtype, expected.dtype)
+    assert actual.shape == expected.shape, (what, actual.shape, expected.shape)
+    if actual.tobytes() != expected.tobytes():
+        bad = np.flatnonzero((actual != expected).ravel())[:5]
+        raise AssertionError((what, bad, actual.ravel()[bad], expected.ravel()[bad]))
+
+
+def cases(dtypes: list[np.dtype[Any]]) -> Iterator[tuple[tuple[int, ...], np.dtype[Any]]]:
+    for dtype in dtypes:
+        for shape in SHAPES:
+            yield shape, dtype
+    for dtype in (np.dtype("float32"), np.dtype("float16"), np.dtype("int64")):
+        for shape in EDGES:
+            yield shape, dtype
+    for shape in BIG:
+        yield shape, np.dtype("float32")
+
+
+def check_allreduce_sum_and_average() -> None:
+    for shape, dtype in cases(NUMBERS):
+        arrays = everyone(shape, dtype)
+        for op in (hvd.Sum, hvd.Average):
+            result = hvd.allreduce(arrays[hvd.rank()], op=op)
+            same(result, combined(op, arrays), ("allreduce", op, shape, dtype))
+
+
+def check_allreduce_leaves_its_input_alone() -> None:
+    array = data(hvd.rank(), (100,), np.dtype("float32"))
+    before = array.copy()
+    assert hvd.allreduce(array, op=hvd.Sum) is not array
+    same(array, before, "input")
+
+
+def check_allreduce_min_max_product() -> None:
+    for dtype in INTEGER + FLOATING:
+        for shape in ((), (0,), (17,), (1021,), (20_001,)):
+            arrays = everyone(shape, dtype, 1)
+            for op in (hvd.Min, hvd.Max, hvd.Product):
+                result = hvd.allreduce(arrays[hvd.rank()], op=op)
+                same(result, combined(op, arrays), ("allreduce", op, shape, dtype))
+
+
+def check_allreduce_bool() -> None:
+    for shape in ((), (0,), (1021,)):
+        arrays = everyone(shape, np.dtype(bool), 2)
+        for op in (hvd.Sum, hvd.Min, hvd.Max, hvd.Product):
+            same(hvd.allreduce(arrays[hvd.rank()], op=op), combined(op, arrays), ("bool", op, shape))
+
+
+def check_integer_average_truncates_toward_zero() -> None:
+    for total in (-5, 5, -1, 1, 2**53 + 1, -(2**53) - 1):
+        array = np.array([total if hvd.rank() == 0 else 0], np.int64)
+        expected = abs(total) // hvd.size() * (1 if total > 0 else -1)
+        assert hvd.allreduce(array)[0] == expected, total
+
+
+def check_scale_factors() -> None:
+    for dtype in (np.dtype("float32"), np.dtype("float64"), np.dtype("float16"), BFLOAT16):
+        arrays = everyone((1021,), dtype, 3)
+        result = hvd.allreduce(arrays[hvd.rank()], op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0)
+        halves = [(array.astype(np.float64) * 0.5).astype(dtype) for array in arrays]
+        wide = np.float32 if dtype.itemsize == 2 else dtype
+        total = reduce(np.add, [half.astype(wide) for half in halves])
+        same(
+            result, (total * wide(4.0) if dtype.itemsize == 2 else total * 4).astype(dtype), ("scale", dtype)
+        )
+    # Integers truncate at each step.
+    result = hvd.allreduce(np.array([-3], np.int32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=0.5)
+    assert result[0] == int(-1 * hvd.size() * 0.5), result
+
+
+def check_allreduce_in_place() -> None:
+    for shape, dtype in cases([np.dtype("float32"), np.dtype("int32"), BFLOAT16]):
+        arrays = everyone(shape, dtype, 4)
+        mine = arrays[hvd.rank()].copy()
+        assert hvd.allreduce_(mine, op=hvd.Sum) is mine
+        same(mine, combined(hvd.Sum, arrays), ("in place", shape, dtype))
+
+
+def check_adasum() -> None:
+    size = hvd.size()
+    if size & (size - 1):
+        try:
+            hvd.allreduce(np.ones(3, np.float32), op=hvd.Adasum)
+        except NotImplementedError as error:
+            assert str(size) in str(error)
+            return
+        raise AssertionError("Adasum accepted a number of ranks that is no power of two")
+
+    def combine(a: Any, b: Any) -> Any:
+        dot, aa, bb = a @ b, a @ a, b @ b
+        return (1 - dot / (2 * aa)) * a + (1 - dot / (2 * bb)) * b
+
+    arrays = everyone((10_007,), np.dtype("float64"), 5)
+    expected = list(arrays)
+    while len(expected) > 1:
+        half = len(expected) // 2
+        pairs = [(expected[2 * i], expected[2 * i + 1]) for i in range(half)]
+        expected = [combine(a, b) for a, b in pairs]
+    result = hvd.allreduce(arrays[hvd.rank()], op=hvd.Adasum)
+    np.testing.assert_allclose(result, expected[0], rtol=1e-10)
+
+
+def check_results_are_the_same_on_all_ranks() -> None:
+    result = hvd.allreduce(data(hvd.rank(), (100_003,), np.dtype("float32"), 6))
+    gathered = hvd.allgather(result[None])
+    for other in gathered:
+        same(other, result, "all ranks")
+
+
+def check_allgather() -> None:
+    for dtype in ALL:
+        for trailing in ((), (3,), (2, 5), (0,)):
+            # Rank 1 has no rows; with one rank there is just one row.
+            rows = [0 if rank == 1 else 2 * rank + 1 for rank in range(hvd.size())]
+            arrays = [data(rank, (n, *trailing), dtype, 7) for rank, n in enumerate(rows)]
+            result = hvd.allgather(arrays[hvd.rank()])
+            same(result, np.concatenate(arrays), ("allgather", dtype, trailing))
+    for length in (8191, 8193, 300_001):
+        arrays = everyone((length,), np.dtype("float32"), 8)
+        same(hvd.allgather(arrays[hvd.rank()]), np.concatenate(arrays), ("allgather", length))
+    empty = np.zeros((0, 4), np.float32)
+    same(hvd.allgather(empty), empty, "allgather of nothing")
+
+
+def check_broadcast() -> None:
+    for root in range(hvd.size()):
+        for shape, dtype in cases(ALL) if root == hvd.size() - 1 else [((17,), dtype) for dtype in ALL]:
+            arrays = everyone(shape, dtype, 9)
+            result = hvd.broadcast(arrays[hvd.rank()], root)
+            same(result, arrays[root], ("broadcast", root, shape, dtype))
+            same(arrays[hvd.rank()], data(hvd.rank(), shape, dtype, 9), "broadcast's input")
+    mine = data(hvd.rank(), (33,), np.dtype("float32"), 10)
+    assert hvd.broadcast_(mine, 0) is mine
+    same(mine, data(0, (33,), np.dtype("float32"), 10), "broadcast_")
+
+
+def check_alltoall() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in ALL:
+        arrays = everyone((3 * size, 2), dtype, 11)
+        expected = np.concatenate([array[3 * rank : 3 * rank + 3] for array in arrays])
+        same(hvd.alltoall(arrays[rank]), expected, ("alltoall", dtype))
+    for scale in (1, 5000):
+        splits = [[((sender + to) % 3) * scale for to in range(size)] for sender in range(size)]
+        # One row more than is sent: it is to be ignored.
+        arrays = [data(r, (sum(splits[r]) + 1, 3), np.dtype("float32"), 12) for r in range(size)]
+        output, received = hvd.alltoall(arrays[rank], splits=splits[rank])
+        expected = [arrays[r][sum(splits[r][:rank]) :][: splits[r][rank]] for r in range(size)]
+        same(output, np.concatenate(expected), ("alltoall", scale))
+        same(received, np.array([splits[r][rank] for r in range(size)], np.int32), "received splits")
+    output, received = hvd.synchronize(hvd.alltoall_async(np.arange(size, dtype=np.int32)))
+    assert output.tolist() == [rank] * size and received.tolist() == [1] * size
+    nothing, received = hvd.alltoall(np.zeros((0, 2)), splits=np.zeros(size, np.int32))
+    assert nothing.shape == (0, 2) and received.tolist() == [0] * size
+
+
+def check_reducescatter() -> None:
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in NUMBERS:
+        for rows in (0, 1, size, 2 * size + 1, 5 * size - 1):
+            for trailing in ((), (3,)):
+                arrays = everyone((rows, *trailing), dtype, 13)
+                first = rank * (rows // size) + min(rank, rows % size)
+                count = rows // size + (rank < rows % size)
+                for op in (hvd.Sum, hvd.Average):
+                    expected = combined(op, arrays)[first : first + count]
+                    result = hvd.reducescatter(arrays[rank], op=op)
+                    same(result, expected, ("reducescatter", op, dtype, rows, trailing))
+    arrays = everyone((50_001, 3), np.dtype("float32"), 14)
+    first, count = rank * (50_001 // size) + min(rank, 50_001 % size), 50_001 // size + (rank < 50_001 % size)
+    result = hvd.reducescatter(arrays[rank], op=hvd.Sum)
+    same(result, combined(hvd.Sum, arrays)[first : first + count], "large reducescatter")
+
+
+def check_groups() -> None:
+    dtypes = [np.dtype("float32"), np.dtype("int64"), BFLOAT16, np.dtype("float32"), np.dtype("float64")]
+    shapes = [(5,), (), (0,), (70_001,), (2, 3)]
+    arrays = [
+        [data(rank, s, d, 15 + i) for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
+        for rank in range(hvd.size())
+    ]
+    mine = arrays[hvd.rank()]
+    expected = [
+        combined(hvd.Sum, [arrays[rank][i] for rank in range(hvd.size())]) for i in range(len(shapes))
+    ]
+    results = hvd.grouped_allreduce(mine, op=hvd.Sum)
+    assert isinstance(results, list)
+    for i, result in enumerate(results):
+        same(result, expected[i], ("grouped_allreduce", i))
+    results = hvd.synchronize(hvd.grouped_allreduce_async(mine, op=hvd.Sum, name="group"))
+    assert isinstance(results, tuple)
+    copies = [array.copy() for array in mine]
+    for i, result in enumerate(hvd.grouped_allreduce_(copies, op=hvd.Sum)):
+        assert result is copies[i]
+        same(result, expected[i], ("grouped_allreduce_", i))
+    rows = [np.arange(3 * (hvd.rank() + 1) * k, dtype=np.int32).reshape(-1, 3) for k in (1, 2)]
+    for k, result in zip((1, 2), hvd.grouped_allgather(rows), strict=True):
+        parts = [np.arange(3 * (r + 1) * k, dtype=np.int32).reshape(-1, 3) for r in range(hvd.size())]
+        same(result, np.concatenate(parts), ("grouped_allgather", k))
+    tables = [np.full((hvd.size() * k, 2), hvd.rank() + 1.0) for k in (1, 2)]
+    for k, result in zip((1, 2), hvd.grouped_reducescatter(tables, op=hvd.Sum), strict=True):
+        same(result, np.full((k, 2), hvd.size() * (hvd.size() + 1) / 2), ("grouped_reducescatter", k))
+    assert hvd.grouped_allreduce([]) == [] and hvd.grouped_allgather([]) == []
+    assert len(hvd.grouped_allreduce([np.ones(2)])) == 1
+
+
+def check_many_in_shuffled_order() -> None:
+    # Different orders on different ranks; sizes from nothing to what can't be fused with its neighbours.
+    count = 100
+    order = np.random.default_rng(hvd.rank()).permutation(count)
+    dtypes = [np.dtype("float32"), np.dtype("float64"), np.dtype("int32")]
+    handles = {}
+    for i in map(int, order):
+        array = data(hvd.rank(), (i * 37 % 5003,), dtypes[i % 3], i)
+        handles[i] = hvd.allreduce_async(array, name=f"shuffled {i}", op=hvd.Sum)
+    for i in range(count):
+        expected = combined(hvd.Sum, everyone((i * 37 % 5003,), dtypes[i % 3], i))
+        same(hvd.synchronize(handles[i]), expected, ("shuffled", i))

@@ -1,0 +1,21 @@
+"""Collectives against numpy, over every transport and several numbers of ranks."""
+
+from pathlib import Path
+
+import pytest
+from util_launch import run_checks
+
+CHECKS = Path(__file__).with_name("checks_conformance.py")
+
+
+@pytest.mark.parametrize("np", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_conformance(np: int, transport: str) -> None:
+    if np == 1 and transport == "tcp":
+        pytest.skip("one rank uses no transport")
+    run_checks(np, CHECKS, timeout=180, HOROVOD_TRANSPORT="auto" if np == 1 else transport)
+
+
+@pytest.mark.parametrize("knob", ["HOROVOD_FUSION_THRESHOLD", "HOROVOD_CACHE_CAPACITY"])
+def test_results_do_not_depend_on_fusion_or_cache(knob: str) -> None:
+    run_checks(2, CHECKS, "check_many_in_shuffled_order", "check_groups", **{knob: "0"})

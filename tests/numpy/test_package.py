@@ -1,0 +1,151 @@
+"""The package without an engine: what imports cost, helpers, and the C ABI's layout."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horovod import _core
+from horovod.common import util
+from horovod.common.basics import place_of
+from horovod.common.exceptions import HorovodVersionMismatchError, HostsUpdatedInterrupt
+from horovod.common.session import Place
+
+ROOT = Path(__file__).parents[2]
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(done.stdout.split())
+
+
+def test_import_horovod_is_light() -> None:
+    loaded = modules_after("import horovod, horovod.common.exceptions")
+    assert not loaded & {"numpy", "torch", "tensorflow", "ctypes", "horovod._core"}
+
+
+def test_import_horovod_numpy_loads_no_framework() -> None:
+    assert not modules_after("import horovod.numpy") & {
+        "torch",
+        "tensorflow",
+        "jax",
+        "keras",
+        "mxnet",
+        "ml_dtypes",
+    }
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_structs_have_the_layout_of_the_header(tmp_path: Path) -> None:
+    structs = {
+        "hvd_peer": _core._Peer,
+        "hvd_world": _core._World,
+        "hvd_tensor": _core._Tensor,
+        "hvd_request": _core._Request,
+    }
+    lines = []
+    for name, struct in structs.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+        for field in struct._fields_:
+            lines.append(f'printf("{name}.{field[0]} %zu\\n", offsetof({name}, {field[0]}));')
+    source = tmp_path / "layout.c"
+    source.write_text('#include <stdio.h>\n#include "hvd.h"\nint main(void) {' + "\n".join(lines) + "}")
+    subprocess.run(["cc", f"-I{ROOT / 'csrc'}", source, "-o", tmp_path / "layout"], check=True, timeout=60)
+    output = subprocess.run(
+        [tmp_path / "layout"], capture_output=True, text=True, check=True, timeout=10
+    ).stdout
+    native = dict(line.split() for line in output.splitlines())
+    ours = {name: str(ctypes.sizeof(struct)) for name, struct in structs.items()}
+    for name, struct in structs.items():
+        ours.update(
+            {f"{name}.{field[0]}": str(getattr(struct, field[0]).offset) for field in struct._fields_}
+        )
+    assert ours == native
+
+
+def test_constants_are_those_of_the_header() -> None:
+    header = (ROOT / "csrc" / "hvd.h").read_text()
+    values = {name: int(value) for name, value in re.findall(r"HVD_(\w+)\s*=\s*(-?\d+)", header)}
+    for name, value in values.items():
+        if name.lower() in _core.DTYPES:
+            assert _core.DTYPES[value] == name.lower()
+        elif name.startswith("TRANSPORT_"):
+            assert _core.TRANSPORTS[name.removeprefix("TRANSPORT_").lower()] == value
+        elif name.startswith("LOG_"):
+            assert _core.LOG_LEVELS[name.removeprefix("LOG_").lower()] == value
+        else:
+            assert getattr(_core, name) == value, name
+    assert f"HVD_ABI_VERSION {_core.ABI_VERSION}" in header
+
+
+def test_missing_library_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match=r"libhorovod\.so.*Reinstall"):
+        _core._load(tmp_path / "libhorovod.so")
+
+
+@pytest.mark.parametrize(
+    ("rank", "hosts", "expected"),
+    [
+        (0, ["a"], Place(0, 1, 0, 1, 0, 1, True)),
+        (3, ["a", "a", "b", "b"], Place(3, 4, 1, 2, 1, 2, True)),
+        (1, ["a", "a", "b"], Place(1, 3, 1, 2, 0, 1, False)),
+        (2, ["b", "a", "b", "a"], Place(2, 4, 1, 2, 0, 2, True)),
+    ],
+)
+def test_place(rank: int, hosts: list[str], expected: Place) -> None:
+    assert place_of(rank, hosts) == expected
+
+
+def test_exceptions_carry_their_attributes() -> None:
+    assert HostsUpdatedInterrupt().skip_sync is False and HostsUpdatedInterrupt(True).skip_sync is True
+    error = HorovodVersionMismatchError("torch", "1.0", "2.0")
+    assert (error.name, error.version, error.installed_version) == ("torch", "1.0", "2.0")
+    assert isinstance(error, ImportError)
+
+
+def test_env_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("HVD_TEST_A", "before")
+    with util.env(HVD_TEST_A="within", HVD_TEST_B="new", HVD_TEST_C=None):
+        assert os.environ["HVD_TEST_A"] == "within" and os.environ["HVD_TEST_B"] == "new"
+        assert "HVD_TEST_C" not in os.environ
+    assert os.environ["HVD_TEST_A"] == "before" and "HVD_TEST_B" not in os.environ
+
+
+def test_small_helpers() -> None:
+    assert util.split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]]
+    assert util.split_list([1], 2) == [[1], []]
+    assert util.is_iterable("a") and not util.is_iterable(5)
+    assert [n for n in range(-1, 10) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert util.gloo_built() and not util.mpi_built()
+    assert not util.extension_available("no_such_framework") and not util.gpu_available("no_such_framework")
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "expected"),
+    [
+        ("2.1.0", "2.0.9", True),
+        ("2.0", "2.0.0", True),
+        ("1.13.1+cpu", "2.0.0", False),
+        ("2.4.0rc1", "2.4.0", True),
+    ],
+)
+def test_versions(version: str, target: str, expected: bool) -> None:
+    assert util.is_version_greater_equal_than(version, target) is expected
+
+
+@pytest.mark.parametrize("target", ["2.0", "2", "a.b.c", ""])
+def test_bad_target_version(target: str) -> None:
+    with pytest.raises(ValueError, match=r"x\.y\.z"):
+        util.is_version_greater_equal_than("2.0.0", target)

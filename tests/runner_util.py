@@ -1,0 +1,95 @@
+"""Runs the real horovodrun and finds every process that it has started, wherever it has gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import termios
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+MARKER = "HVD_TEST_MARKER"
+
+
+class Launcher:
+    """A running horovodrun. All its processes inherit a marker in their environment."""
+
+    def __init__(
+        self,
+        *argv: str,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        terminal: int | None = None,
+        preexec: Callable[[], None] | None = None,
+    ) -> None:
+        """``terminal``, if given, becomes the controlling terminal and all three streams."""
+
+        def control_terminal() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.marker = uuid.uuid4().hex
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "horovod.runner.launch", *argv],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(ROOT), MARKER: self.marker, **(env or {})},
+            stdin=subprocess.DEVNULL if terminal is None else terminal,
+            stdout=subprocess.PIPE if terminal is None else terminal,
+            stderr=subprocess.PIPE if terminal is None else terminal,
+            start_new_session=terminal is not None,
+            preexec_fn=preexec if terminal is None else control_terminal,
+        )
+
+    def finish(self, seconds: float = 30) -> subprocess.CompletedProcess[str]:
+        """Waits for the end; the output is decoded with undecodable bytes replaced."""
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        return subprocess.CompletedProcess(
+            self.process.args,
+            self.process.returncode,
+            out.decode(errors="replace"),
+            err.decode(errors="replace"),
+        )
+
+    def family(self) -> list[psutil.Process]:
+        """Living processes with the marker, the launcher among them."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARKER) == self.marker and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def agent(self) -> psutil.Process:
+        """The agent process."""
+        return next(p for p in self.family() if "horovod.runner.agent" in p.cmdline())
+
+
+def horovodrun(
+    *argv: str, cwd: Path | None = None, env: dict[str, str] | None = None, seconds: float = 30
+) -> subprocess.CompletedProcess[str]:
+    """Runs horovodrun to its end and checks that nothing is left of it."""
+    launcher = Launcher(*argv, cwd=cwd, env=env)
+    result = launcher.finish(seconds)
+    assert launcher.family() == []
+    return result
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Fails with ``what`` if ``condition`` does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)

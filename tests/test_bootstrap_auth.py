@@ -1,0 +1,211 @@
+"""Nobody gets in without the key, and strangers can't keep the others out."""
+
+from __future__ import annotations
+
+import resource
+import secrets
+import socket
+import threading
+import time
+
+import pytest
+from bootstrap_ranks import KEY, ranks
+
+from horovod._bootstrap import auth, doorway
+from horovod._bootstrap.server import PURPOSE, RendezvousServer
+from horovod.common.exceptions import HorovodInternalError
+
+OTHER_KEY = bytes(32)
+
+
+def shake(initiator: auth.Initiator, acceptor: auth.Acceptor) -> None:
+    proof = initiator.receive(acceptor.start())
+    initiator.receive(acceptor.receive(proof))
+
+
+def accepting(*purposes: str, key: bytes = KEY) -> auth.Acceptor:
+    return auth.Acceptor(key, {auth.purpose_tag(key, purpose): purpose for purpose in purposes})
+
+
+def test_both_ends_agree_on_the_purpose() -> None:
+    acceptor, initiator = accepting("w|control|1|0", "w|control|2|0"), auth.Initiator(KEY, "w|control|2|0")
+    shake(initiator, acceptor)
+    assert acceptor.purpose == "w|control|2|0"
+    assert (acceptor.wanted, initiator.wanted) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "purpose"), [(OTHER_KEY, "w|control|1|0"), (KEY, "w|liveness|1|0"), (KEY, "v|control|1|0")]
+)
+def test_a_wrong_key_or_purpose_is_refused(key: bytes, purpose: str) -> None:
+    acceptor = accepting("w|control|1|0")
+    with pytest.raises(auth.AuthenticationError):
+        shake(auth.Initiator(key, purpose), acceptor)
+    assert acceptor.wanted and not acceptor.purpose
+
+
+def test_the_right_tag_does_not_replace_the_proof() -> None:
+    acceptor = accepting("p")
+    message = auth.purpose_tag(KEY, "p") + secrets.token_bytes(auth.NONCE_BYTES + auth.PROOF_BYTES)
+    with pytest.raises(auth.AuthenticationError):
+        acceptor.receive(message)
+
+
+def test_a_recorded_handshake_is_useless() -> None:
+    first, initiator = accepting("p"), auth.Initiator(KEY, "p")
+    recorded = initiator.receive(first.start())
+    first.receive(recorded)
+    with pytest.raises(auth.AuthenticationError):
+        accepting("p").receive(recorded)
+
+
+def test_a_proof_cannot_be_reflected() -> None:
+    # The attacker has no key and plays acceptor; all it has is what the victim itself says.
+    victim = auth.Initiator(KEY, "p")
+    message = victim.receive(auth.MAGIC + secrets.token_bytes(auth.NONCE_BYTES))
+    with pytest.raises(auth.AuthenticationError):
+        victim.receive(message[-auth.PROOF_BYTES :])
+
+
+def test_an_impostor_of_the_server_is_noticed() -> None:
+    victim = auth.Initiator(KEY, "p")
+    victim.receive(auth.MAGIC + secrets.token_bytes(auth.NONCE_BYTES))
+    with pytest.raises(auth.AuthenticationError, match="could not prove"):
+        victim.receive(secrets.token_bytes(auth.PROOF_BYTES))
+    with pytest.raises(auth.AuthenticationError, match="not part of a job"):
+        auth.Initiator(KEY, "p").receive(b"HTTP/1.1 400 Bad Request".ljust(40))
+
+
+def test_nothing_beyond_the_handshake_is_read() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        initiator = auth.Initiator(KEY, "p")
+        far.settimeout(5)
+
+        def other_end() -> None:
+            far.sendall(initiator.receive(far.recv(initiator.wanted)) + b"data")
+
+        thread = threading.Thread(target=other_end)
+        thread.start()
+        auth.authenticate(near, accepting("p"), time.monotonic() + 5)
+        thread.join()
+        assert near.recv(100) == b"data"
+
+
+def test_a_slow_drip_ends_at_the_deadline() -> None:
+    near, far = socket.socketpair()
+    stop = threading.Event()
+
+    def drip() -> None:
+        while not stop.wait(0.02):
+            try:
+                far.send(b"x")
+            except OSError:
+                return
+
+    with near, far:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        start = time.monotonic()
+        with pytest.raises(TimeoutError):
+            auth.authenticate(near, accepting("p"), start + 0.3)
+        assert 0.3 <= time.monotonic() - start < 1
+        stop.set()
+        thread.join()
+
+
+def test_keys_have_the_right_size() -> None:
+    with pytest.raises(ValueError, match="32 bytes"):
+        RendezvousServer(b"short")
+
+
+def test_a_worker_of_another_job_is_told_so() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start(rank=0, size=2, port=server.port, transport="auto", key=OTHER_KEY.hex())
+        (result,) = running.results(20)
+        assert result["kind"] == HorovodInternalError.__name__
+        assert "it belongs to another job" in result["error"]
+        assert not server._connections
+
+
+def test_the_server_drops_what_is_not_a_proof() -> None:
+    with RendezvousServer(KEY) as server:
+        for junk in (b"GET / HTTP/1.1\r\n" * 10, secrets.token_bytes(4096), b"\x80\x04" + bytes(500)):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+                sock.sendall(junk)
+                received = b""
+                try:
+                    while data := sock.recv(4096):
+                        received += data
+                except ConnectionResetError:
+                    pass
+                # The challenge, and at most a refusal: nothing that depends on the key.
+                assert received[len(auth.MAGIC) + auth.NONCE_BYTES :] in (b"", auth.REFUSAL)
+        assert not server._connections and not server._doorway._strangers
+
+
+def test_a_silent_connection_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorway, "HANDSHAKE_SECONDS", 0.5)
+    with (
+        RendezvousServer(KEY) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock,
+    ):
+        start = time.monotonic()
+        assert len(sock.recv(100)) == len(auth.MAGIC) + auth.NONCE_BYTES
+        assert sock.recv(1) == b""
+        assert 0.4 < time.monotonic() - start < 3
+
+
+def test_a_member_that_never_joins_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horovod._bootstrap.server._LINGER_SECONDS", 0.5)
+    with (
+        RendezvousServer(KEY) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock,
+    ):
+        auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
+        sock.settimeout(5)
+        assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_world_is_built_during_a_flood(transport: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 6000:
+        pytest.skip("needs 6000 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 6000), hard))
+    flood: list[socket.socket] = []
+    try:
+        with RendezvousServer(KEY) as server, ranks() as running:
+            for number in range(2000):
+                if number == 1000:
+                    running.start_all(3, port=server.port, transport=transport)
+                sock = socket.socket()
+                sock.setblocking(False)
+                sock.connect_ex(("127.0.0.1", server.port))
+                flood.append(sock)
+            assert len(server._doorway._strangers) <= doorway.default_capacity()
+            for result in running.results(60):
+                assert "error" not in result, result
+                assert result["seconds"][0] < 10
+    finally:
+        for sock in flood:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_running_out_of_descriptors_does_not_stop_the_server() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    flood: list[socket.socket] = []
+    with RendezvousServer(KEY) as server:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))
+            with pytest.raises(OSError):
+                for _ in range(200):
+                    flood.append(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+        finally:
+            for sock in flood:
+                sock.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with ranks() as running:
+            running.start_all(2, port=server.port, transport="shm")
+            assert all("error" not in result for result in running.results())

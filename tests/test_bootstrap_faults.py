@@ -1,0 +1,220 @@
+"""Whatever happens to one rank while the ranks connect, the others raise in time and name it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from typing import Any
+
+import pytest
+from bootstrap_ranks import KEY, Ranks, last_report, ranks
+
+from horovod._bootstrap.server import RendezvousServer
+
+PEER_TIMEOUT = 1.5
+SLACK = 1.5  # a busy machine
+
+
+def first_line(process: Any) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(process.stdout.readline())
+    return report
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize(
+    ("transport", "phase"),
+    [
+        ("shm", "after join"),
+        ("shm", "building"),
+        ("shm", "host"),
+        ("shm", "ready"),
+        ("tcp", "after join"),
+        ("tcp", "building"),
+        ("tcp", "ready"),
+    ],
+)
+def test_a_rank_dies_or_freezes(transport: str, phase: str, name: str, culprit: int) -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for rank in range(3):
+            fault = {"phase": phase, "signal": name} if rank == culprit else {}
+            running.start(
+                rank=rank, size=3, port=server.port, transport=transport, peer_timeout=PEER_TIMEOUT, **fault
+            )
+        bad = running.processes[culprit]
+        struck = first_line(bad)["time"]
+        for rank, process in enumerate(running.processes):
+            if rank == culprit:
+                continue
+            result = last_report(process, 20)
+            assert f"rank {culprit} (host testhost, pid {bad.pid})" in result["error"], result
+            assert result["kind"] == "HorovodInternalError"
+            assert result["leaked"] == 0
+            # A rank that came after the failure was told at once; one that waited, within the time limit.
+            allowed = SLACK + (PEER_TIMEOUT if name == "SIGSTOP" else 0)
+            assert result["time"] - struck < allowed
+        assert not server._membership._scopes
+
+
+def start_waiting_rank(running: Ranks, server: RendezvousServer, **plan: Any) -> None:
+    """Starts rank 0 of 2 and returns when the server has it."""
+    running.start(rank=0, size=2, port=server.port, transport="auto", **plan)
+    wait_for_members(server, 1)
+
+
+def wait_for_members(server: RendezvousServer, count: int) -> None:
+    end = time.monotonic() + 20
+    while len(server._membership._clients) < count:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_missing_ranks_are_named_at_the_deadline() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for rank in (0, 2):
+            running.start(rank=rank, size=4, port=server.port, transport="auto", timeout=1.5)
+        for result in running.results(20):
+            assert "only 2 of 4 ranks came within 1.5 s" in result["error"]
+            assert "rank 1, rank 3" in result["error"]
+            assert result["leaked"] == 0
+
+
+def test_the_launcher_reports_a_rank_that_never_came() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        start_waiting_rank(running, server)
+        server.rank_failed(1, "exited with code 3 on host b, pid 77")
+        (result,) = running.results(20)
+        assert result["error"] == "rank 1 failed: exited with code 3 on host b, pid 77"
+
+
+def test_a_rank_reported_before_anyone_joined() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        server.rank_failed(1, "exited with code 3")
+        running.start(rank=0, size=2, port=server.port, transport="auto")
+        (result,) = running.results(20)
+        assert result["error"] == "rank 1 failed: exited with code 3"
+        server.clear_failures()
+        with ranks() as second:
+            second.start_all(2, port=server.port, transport="auto", scope="again")
+            assert all("error" not in result for result in second.results())
+
+
+def test_the_launcher_ends() -> None:
+    server = RendezvousServer(KEY).start()
+    with ranks() as running:
+        start_waiting_rank(running, server)
+        server.stop()
+        (result,) = running.results(20)
+        assert "the launcher ended" in result["error"]
+
+
+def test_the_launcher_freezes() -> None:
+    with ranks() as running:
+        server, port = running.start_server()
+        running.start(
+            rank=0,
+            size=2,
+            port=port,
+            transport="auto",
+            peer_timeout=PEER_TIMEOUT,
+            phase="after join",
+            signal="SIGCONT",
+        )
+        struck = first_line(running.processes[0])["time"]
+        server.send_signal(signal.SIGSTOP)
+        (result,) = running.results(20)
+        assert "the launcher is stopped" in result["error"]
+        assert result["time"] - struck < PEER_TIMEOUT + SLACK
+
+
+def test_stopping_and_continuing_the_whole_job_harms_nothing() -> None:
+    with ranks() as running:
+        server, port = running.start_server()
+        running.start(
+            rank=0,
+            size=2,
+            port=port,
+            transport="auto",
+            peer_timeout=PEER_TIMEOUT,
+            phase="after join",
+            signal="SIGCONT",
+        )
+        first_line(running.processes[0])
+        for process in (running.processes[0], server):
+            process.send_signal(signal.SIGSTOP)
+        time.sleep(PEER_TIMEOUT + 1)  # the silence is what is tested
+        for process in (running.processes[0], server):
+            process.send_signal(signal.SIGCONT)
+        running.start(rank=1, size=2, port=port, transport="auto", peer_timeout=PEER_TIMEOUT)
+        assert [result.get("error") for result in running.results(20)] == [None, None]
+
+
+def test_the_launcher_never_answers() -> None:
+    # Only the kernel answers here: connections are accepted, then nothing happens.
+    with socket.socket() as mute, ranks() as running:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        running.start(rank=0, size=2, port=mute.getsockname()[1], transport="auto", timeout=1)
+        (result,) = running.results(20)
+        assert "does not answer" in result["error"]
+
+
+def test_an_interrupted_rank_says_so_and_leaks_nothing() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for rank in (0, 1):
+            running.start(rank=rank, size=3, port=server.port, transport="auto")
+        wait_for_members(server, 2)
+        running.processes[1].send_signal(signal.SIGINT)
+        results = running.results(20)
+        pid = running.processes[1].pid
+        assert f"rank 1 (host testhost, pid {pid}) gave up: KeyboardInterrupt" in results[0]["error"]
+        assert [result["leaked"] for result in results] == [0, 0]
+
+
+def test_a_late_rank_hears_of_the_failure_at_once() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        start_waiting_rank(running, server)
+        running.processes[0].kill()
+        while server._membership._scopes:
+            time.sleep(0.01)
+        running.start(rank=1, size=2, port=server.port, transport="auto")
+        result = last_report(running.processes[1], 20)
+        assert f"rank 0 (host testhost, pid {running.processes[0].pid})" in result["error"]
+
+
+@pytest.mark.parametrize(
+    ("plans", "text"),
+    [
+        ([{"rank": 0}, {"rank": 0}], "two processes joined as rank 0"),
+        ([{"rank": 0}, {"rank": 1, "size": 3}], "expects 3"),
+        ([{"rank": 0}, {"rank": 1, "process_sets": [[0, 1]]}], "the list of process sets must be the same"),
+        ([{"rank": 0}, {"rank": 1, "transport": "tcp"}], "the transport must be the same"),
+    ],
+)
+def test_ranks_that_disagree(plans: list[dict[str, Any]], text: str) -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for plan in plans:
+            running.start(**{"size": 2, "port": server.port, "transport": "auto", **plan})
+        for result in running.results(20):
+            assert text in result["error"], result
+            for process in running.processes:
+                assert f"pid {process.pid}" in result["error"]
+
+
+@pytest.mark.parametrize("asked", ["auto", "shm"])
+def test_a_rank_on_another_host(asked: str) -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for rank in range(3):
+            running.start(rank=rank, size=3, port=server.port, transport=asked, elsewhere=rank == 2)
+        results = running.results(20)
+        if asked == "shm":
+            for result in results:
+                assert result["kind"] == "ValueError"
+                assert "rank 2 (host testhost" in result["error"]
+                assert result["leaked"] == 0
+        else:
+            assert [result.get("transport") for result in results] == ["tcp"] * 3
+            same = [[same for _, _, same in result["peers"]] for result in results]
+            assert same == [[True, True, False], [True, True, False], [False, False, True]]

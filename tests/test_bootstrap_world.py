@@ -1,0 +1,120 @@
+"""Real processes find each other, and every descriptor leads to the right rank."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+
+import pytest
+from bootstrap_ranks import KEY, ranks
+
+from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.server import RendezvousServer
+from horovod._bootstrap.world import World, connect
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize(("asked", "given"), [("shm", "shm"), ("tcp", "tcp"), ("auto", "shm")])
+def test_all_ranks_are_connected(size: int, asked: str, given: str) -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start_all(size, port=server.port, transport=asked)
+        results = running.results()
+        pids = [process.pid for process in running.processes]
+        for result in results:
+            assert "error" not in result, result
+            assert result["transport"] == given
+            assert result["leaked"] == 0
+            assert [pid for _, pid, _ in result["peers"]] == pids
+        if given == "shm":
+            assert all(same for result in results for _, _, same in result["peers"])
+
+
+def test_a_hundred_rounds_on_one_server() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start_all(3, port=server.port, transport="shm", rounds=100)
+        results = running.results(120)
+        for result in results:
+            assert "error" not in result, result
+            assert len(result["seconds"]) == 100
+            assert result["leaked"] == 0
+        assert server._membership.idle
+        assert not server._membership._scopes
+        print("median seconds", statistics.median(results[0]["seconds"]))
+
+
+def test_different_scopes_do_not_meet() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for scope in ("a", "b"):
+            running.start_all(2, port=server.port, transport="auto", scope=scope)
+        results = running.results()
+        assert all("error" not in result for result in results)
+        assert {pid for _, pid, _ in results[0]["peers"]}.isdisjoint(pid for _, pid, _ in results[2]["peers"])
+
+
+def test_over_ipv6() -> None:
+    try:
+        server = RendezvousServer(KEY, "::1").start()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with ranks() as running:
+        running.start_all(2, host="::1", port=server.port, transport="tcp")
+        assert [result.get("error") for result in running.results()] == [None, None]
+    server.stop()
+
+
+def test_one_rank_needs_no_sockets() -> None:
+    before = os.listdir("/proc/self/fd")
+    world = connect(
+        Identity(0, 1, 0, 1, 0, 1, "here"),
+        transport="auto",
+        timeout=1,
+        peer_timeout=1,
+        process_sets=[],
+        scope="",
+        shm_bytes=lambda size: pytest.fail("not needed"),
+    )
+    assert os.listdir("/proc/self/fd") == before
+    assert (world.transport, world.control_fds, world.mesh_fds, world.shm_fd) == ("local", [-1], None, -1)
+    world.close()
+
+
+def test_close_and_release() -> None:
+    reader, writer = os.pipe()
+    world = World(0, 1, 0, 1, 0, 1, "local", control_fds=[reader], liveness_fds=[-1])
+    world.release()
+    world.close()
+    os.fstat(reader)
+    world.control_fds = [reader]
+    world.close()
+    world.close()
+    with pytest.raises(OSError):
+        os.fstat(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [({"transport": "ib"}, "transport 'ib'"), ({"timeout": 0}, "above 0 seconds")]
+)
+def test_misuse(change: dict[str, object], text: str) -> None:
+    arguments = {"transport": "auto", "timeout": 1.0, "peer_timeout": 1.0, **change}
+    with pytest.raises(ValueError, match=text):
+        connect(
+            Identity(0, 2, 0, 2, 0, 1, "here", ("127.0.0.1", 1), KEY),
+            process_sets=[],
+            scope="",
+            shm_bytes=lambda size: 1,
+            **arguments,  # type: ignore[arg-type]
+        )
+
+
+def test_no_server_there() -> None:
+    with RendezvousServer(KEY) as server:
+        port = server.port
+    start = time.monotonic()
+    with ranks() as running:
+        running.start_all(2, port=port, transport="auto")
+        for result in running.results():
+            assert f"cannot reach the rendezvous server at 127.0.0.1:{port}" in result["error"]
+            assert result["leaked"] == 0
+    assert time.monotonic() - start < 10

@@ -1,0 +1,268 @@
+"""Failures, signals and murder: the right exit code, the right words, and nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from runner_util import ROOT, Launcher, horovodrun, wait_until
+
+PYTHON = sys.executable
+
+
+def test_exit_code_and_traceback_of_the_first_failure() -> None:
+    code = (
+        "import os, sys, time\n"
+        "if os.environ['HOROVOD_RANK'] == '1': raise RuntimeError('the culprit')\n"
+        "time.sleep(60)"
+    )
+    begin = time.monotonic()
+    result = horovodrun("-np", "3", "--grace-period", "0.5", PYTHON, "-c", code)
+    assert time.monotonic() - begin < 6
+    assert result.returncode == 1
+    assert "rank 1 on localhost exited with code 1" in result.stdout
+    assert "ranks 0,2 will be terminated in 0.5 s" in result.stdout
+    report = result.stderr.partition("rank 1 on localhost failed first: it exited with code 1")[2]
+    assert "  | RuntimeError: the culprit" in report
+    assert "Horovod detected that one or more processes exited with non-zero status" in report
+    assert report.splitlines()[-2:] == ["Process name: 1", "Exit code: 1"]
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -SEGV $$", 139), ("kill -9 $$", 137)])
+def test_exit_codes(script: str, code: int) -> None:
+    result = horovodrun("-np", "1", "sh", "-c", script)
+    assert result.returncode == code
+    assert f"Exit code: {code}\n" in result.stderr
+
+
+def test_others_may_end_by_themselves_in_the_grace_period() -> None:
+    # Rank 1 ends when rank 0 is gone, as an engine does that has noticed the death of a peer.
+    code = (
+        "import os, sys, time\n"
+        "if os.environ['HOROVOD_RANK'] == '0': sys.exit(5)\n"
+        "time.sleep(0.3); print('my own error', file=sys.stderr); sys.exit(6)"
+    )
+    begin = time.monotonic()
+    result = horovodrun("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
+    assert time.monotonic() - begin < 15
+    assert result.returncode == 5
+    assert "[1]<stderr>:my own error" in result.stderr
+
+
+def test_success_of_some_does_not_end_the_others() -> None:
+    script = "if [ $HOROVOD_RANK = 1 ]; then sleep 1; echo late; fi"
+    result = horovodrun("-np", "2", "--grace-period", "0", "sh", "-c", script)
+    assert (result.returncode, result.stdout) == (0, "[1]<stdout>:late\n")
+
+
+def test_stubborn_ranks_are_killed() -> None:
+    script = "if [ $HOROVOD_RANK = 0 ]; then sleep 0.5; exit 3; fi; trap '' TERM; while :; do sleep 0.1; done"
+    begin = time.monotonic()
+    result = horovodrun("-np", "2", "--grace-period", "0.2", "sh", "-c", script)
+    assert result.returncode == 3
+    assert 4.5 < time.monotonic() - begin < 12
+
+
+def test_a_dead_rank_can_be_inspected_for_a_while(tmp_path: Path) -> None:
+    # Survivors read how a neighbour ended from its zombie.
+    code = f"""
+import os, sys, time
+from pathlib import Path
+file = Path({str(tmp_path / "pid")!r})
+if os.environ["HOROVOD_RANK"] == "0":
+    file.with_suffix(".new").write_text(str(os.getpid())); os.rename(file.with_suffix(".new"), file)
+    os.kill(os.getpid(), 9)
+while not file.exists(): time.sleep(0.005)
+pid = file.read_text()
+end, seen = time.monotonic() + 5, None
+while time.monotonic() < end:
+    try: fields = Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError: break
+    if fields[0] == "Z":
+        seen = seen or time.monotonic()
+        status = int(fields[-1])
+print("zombie", time.monotonic() - seen, status & 127)
+"""
+    result = horovodrun("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
+    line = next(line for line in result.stdout.splitlines() if "zombie" in line)
+    _, seconds, number = line.split(":")[1].split()
+    assert 0.15 < float(seconds) < 3 and number == "9"
+    assert result.returncode == 137
+
+
+FAMILY = """
+import os, subprocess, sys, time, signal
+subprocess.Popen(["sleep", "300"])                              # a grandchild
+subprocess.Popen(["sleep", "301"], start_new_session=True)      # in a session of its own
+if os.fork() == 0:                                              # a daemon: forked twice, TERM ignored
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for fd in (0, 1, 2): os.close(fd)
+        time.sleep(302)
+    os._exit(0)
+os.wait()
+print("ready", flush=True)
+"""
+# Two ranks with a shell of their own: launcher, agent, and for each rank itself, two sleeps and the daemon.
+FULL_FAMILY = 2 + 2 * 4
+
+
+def start_family(*flags: str, then: str = "time.sleep(303)") -> Launcher:
+    launcher = Launcher("-np", "2", *flags, PYTHON, "-c", FAMILY + then)
+    wait_until(lambda: len(launcher.family()) == FULL_FAMILY, 20, "the processes did not start")
+    return launcher
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(4)"])
+def test_descendants_end_with_the_job(end: str) -> None:
+    result = horovodrun("-np", "2", PYTHON, "-c", FAMILY + end)
+    assert result.returncode == (0 if end == "pass" else 4)
+
+
+def test_murdered_launcher_leaves_nobody() -> None:
+    launcher = start_family()
+    launcher.process.kill()
+    wait_until(lambda: not launcher.family(), 2.5, "processes are left after kill -9 of the launcher")
+    launcher.finish()
+
+
+def test_murdered_agent_leaves_nobody() -> None:
+    launcher = start_family()
+    launcher.agent().kill()
+    result = launcher.finish(10)
+    assert launcher.family() == []
+    assert result.returncode == 137
+    assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
+
+
+def test_terminated_agent_ends_the_job() -> None:
+    launcher = start_family(then="signal.signal(signal.SIGTERM, signal.SIG_DFL); time.sleep(303)")
+    launcher.agent().terminate()
+    result = launcher.finish(20)
+    assert launcher.family() == []
+    assert result.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_signals_end_the_whole_family(number: int, code: int) -> None:
+    launcher = start_family("--grace-period", "0.5")
+    launcher.process.send_signal(number)
+    result = launcher.finish(20)
+    assert result.returncode == code
+    assert launcher.family() == []
+    assert "Process name" not in result.stderr
+
+
+def test_ctrl_c_lets_the_ranks_clean_up() -> None:
+    code = (
+        "import time\n"
+        "try:\n"
+        "    print('ready', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(0.3); print('cleaned up')"
+    )
+    launcher = Launcher("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
+    assert launcher.process.stdout is not None
+    for _ in range(2):
+        assert b"ready" in launcher.process.stdout.readline()
+    begin = time.monotonic()
+    launcher.process.send_signal(signal.SIGINT)
+    result = launcher.finish()
+    assert time.monotonic() - begin < 10
+    assert result.returncode == 130
+    assert sorted(result.stdout.splitlines()) == ["[0]<stdout>:cleaned up", "[1]<stdout>:cleaned up"]
+    assert launcher.family() == []
+
+
+def test_second_ctrl_c_kills() -> None:
+    launcher = Launcher(
+        "-np", "1", "--grace-period", "60", "sh", "-c", "trap '' INT TERM; echo ready; sleep 60; sleep 60"
+    )
+    assert launcher.process.stdout is not None
+    assert b"ready" in launcher.process.stdout.readline()
+    assert launcher.process.stderr is not None
+    launcher.process.send_signal(signal.SIGINT)
+    assert b"once more" in launcher.process.stderr.readline()
+    begin = time.monotonic()
+    launcher.process.send_signal(signal.SIGINT)
+    assert launcher.finish().returncode == 130
+    assert time.monotonic() - begin < 4
+    assert launcher.family() == []
+
+
+def writers_are_blocked(launcher: Launcher) -> bool:
+    """Whether no process of the job has used any processor time for a while."""
+    family = launcher.family()
+    before = [process.cpu_times() for process in family]
+    time.sleep(0.3)
+    return before == [process.cpu_times() for process in family]
+
+
+def test_console_that_nobody_reads_does_not_prevent_the_end() -> None:
+    launcher = Launcher("-np", "2", "yes")
+    assert launcher.process.stdout is not None
+    os.read(launcher.process.stdout.fileno(), 10)
+    wait_until(lambda: len(launcher.family()) == 4, 10, "the processes did not start")
+    wait_until(lambda: writers_are_blocked(launcher), 20, "the buffers on the way did not fill up")
+    launcher.process.terminate()
+    assert launcher.process.wait(timeout=10) == 143
+    assert launcher.family() == []
+    launcher.finish()
+
+
+def test_stopped_rank_is_ended_too() -> None:
+    script = "if [ $HOROVOD_RANK = 0 ]; then sleep 0.5; exit 9; fi; kill -STOP $$"
+    result = horovodrun("-np", "2", "--grace-period", "0.2", "sh", "-c", script)
+    assert result.returncode == 9
+
+
+def test_ctrl_c_in_a_terminal() -> None:
+    leader, terminal = pty.openpty()
+    code = "import time; print('ready', flush=True); time.sleep(60)"
+    launcher = Launcher("-np", "2", "--grace-period", "10", PYTHON, "-c", code, terminal=terminal)
+    os.close(terminal)
+    output = b""
+    while output.count(b"ready") < 2:
+        output += os.read(leader, 4096)
+    os.write(leader, b"\x03")
+    assert launcher.process.wait(timeout=20) == 130
+    os.close(leader)
+    assert launcher.family() == []
+
+
+def test_closed_standard_descriptors() -> None:
+    launch = f"{PYTHON} -m horovod.runner.launch -np 2 sh -c 'echo hi; exit 6' <&- >&- 2>&-; echo $? >$FILE"
+    with tempfile.NamedTemporaryFile() as file:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "FILE": file.name}
+        subprocess.run(["sh", "-c", launch], env=env, timeout=30, check=True)
+        assert file.read() == b"6\n"
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    launcher = Launcher("-np", "1", "sh", "-c", "echo ready; sleep 1", preexec=ignore_hangup)
+    assert launcher.process.stdout is not None
+    assert b"ready" in launcher.process.stdout.readline()
+    launcher.process.send_signal(signal.SIGHUP)
+    assert launcher.finish().returncode == 0
+
+
+def ignore_hangup() -> None:
+    """What nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_start_timeout_names_the_host() -> None:
+    result = horovodrun("-np", "1", "--start-timeout", "0.001", "sleep", "60")
+    assert result.returncode == 1
+    assert "starting processes on localhost took longer than 0.001 s" in result.stderr
+    assert "--start-timeout" in result.stderr
