@@ -54,7 +54,10 @@ void Watch::run() {
     }
     auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next_tick - Clock::now()).count() + 1;
     if (poll(polled.data(), polled.size(), static_cast<int>(wait > 0 ? wait : 0)) < 0) continue;
-    if (polled[0].revents != 0) return;
+    if (polled[0].revents != 0) {
+      if (abort_->raised() && !spread) spread_abort();
+      return;
+    }
     for (size_t i = 0; i < watched_.size(); ++i) {
       Watched& peer = watched_[i];
       if (peer.gone) continue;

@@ -55,7 +55,7 @@ inline void stream_store(void* to, V v) {
 inline void stream_fence() {}
 #endif
 
-// Same bits as the F16C instructions, which quiet NaNs and keep the upper part of their payload.
+// The same values as the F16C instructions, and the same NaNs once they have been stored again.
 // Magnitudes are compared as signed integers: SSE2 has no other comparison.
 inline Floats float16_to_float(const uint16_t* from) {
   const Words bits = widen(from);
@@ -63,8 +63,7 @@ inline Floats float16_to_float(const uint16_t* from) {
   // A subnormal is a small multiple of 2^-24. By integer conversion: flush-to-zero modes cannot touch it.
   const Ints subnormal = (Ints)(__builtin_convertvector(magnitude, Floats) * 0x1p-24f);
   const Ints normal = (magnitude << 13) + (112 << 23);  // 112: the difference of the exponents' biases
-  const Ints infinite = (magnitude << 13) | 0x7f800000;
-  const Ints special = magnitude > 0x7c00 ? infinite | 0x00400000 : infinite;
+  const Ints special = (magnitude << 13) | 0x7f800000;  // infinity and NaN
   const Ints finite = magnitude < 0x0400 ? subnormal : normal;
   return (Floats)((Words)(magnitude < 0x7c00 ? finite : special) | (bits & 0x8000) << 16);
 }

@@ -140,7 +140,10 @@ Reduction average(DataType type, int size) {
 
 void for_all(const std::function<void(Kind, int)>& body) {
   for (Kind kind : kKinds) {
-    for (int size : kSizes) body(kind, size);
+    for (int size : kSizes) {
+      // Unix sockets differ from TCP only below the transport.
+      if (kind != Kind::kUnix || size == 3) body(kind, size);
+    }
   }
 }
 
@@ -194,7 +197,7 @@ TEST(allreduce_of_every_type) {
       uint64_t operation = 0;
       for (int type = 0; type < hvd::kDataTypes; ++type) {
         auto data_type = static_cast<DataType>(type);
-        for (size_t count : {0, 1, 7, 1000, 20001}) {
+        for (size_t count : {0, 1, 7, 1000, 10001}) {
           check_allreduce(comm, average(data_type, comm.size()), count, ++operation);
         }
         if (hvd::is_complex(data_type)) continue;
@@ -238,7 +241,7 @@ TEST(reducescatter) {
   for_all([](Kind kind, int size) {
     run_ranks(kind, size, [](Communicator& comm, Transport&) {
       uint64_t operation = 300;
-      for (size_t count : {0, 1, 30, 8000, 9000, 300000}) {
+      for (size_t count : {0, 1, 30, 8000, 9000, 200000}) {
         check_reducescatter(comm, average(DataType::kFloat32, comm.size()), count, ++operation);
         check_reducescatter(comm, average(DataType::kBfloat16, comm.size()), count, ++operation);
       }

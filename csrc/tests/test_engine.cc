@@ -266,10 +266,13 @@ TEST(alltoall_and_reducescatter) {
 }
 
 TEST(abort_reaches_every_rank) {
-  ThreadWorld(3).run([](Rank& rank) {
+  std::atomic<int> past_first{0};
+  ThreadWorld(3).run([&](Rank& rank) {
     std::vector<float> data(10);
     CHECK(rank.allreduce("first", data) == HVD_OK);
+    past_first++;
     if (rank.rank == 2) {
+      while (past_first < 3) std::this_thread::yield();
       hvd_abort(rank.engine, "rank 2 gives up");
     } else {
       hvd_handle handle = rank.allreduce_async("never", data);

@@ -207,6 +207,9 @@ TEST(integers_out_of_range_saturate) {
   int64_t scaled[4];
   kernels::scale(DataType::kInt64, scaled, wide, 4, 2.0);
   CHECK(scaled[0] == INT64_MAX && scaled[1] == INT64_MIN && scaled[2] == 10 && scaled[3] == -10);
+  const int64_t edge[2] = {int64_t{1} << 62, -(int64_t{1} << 62)};  // 2^63 is the first that does not fit
+  kernels::scale(DataType::kInt64, scaled, edge, 2, 2.0);
+  CHECK(scaled[0] == INT64_MAX && scaled[1] == INT64_MIN);
   kernels::scale(DataType::kInt64, scaled, wide, 4, NAN);
   CHECK(scaled[0] == 0 && scaled[3] == 0);
   const uint8_t bytes[2] = {200, 3};

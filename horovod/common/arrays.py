@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,13 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
     return code
 
 
+def _address(array: Array) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
+    except (TypeError, ValueError):  # read-only, empty, or bfloat16: four times slower, but always works
+        return array.ctypes.data
+
+
 class ArrayAdapter:
     """TensorAdapter of numpy arrays."""
 
@@ -43,7 +51,7 @@ class ArrayAdapter:
         return np.empty(tensor.shape, tensor.dtype)
 
     def describe(self, tensor: Array) -> tuple[int, Sequence[int], int]:
-        return tensor.ctypes.data, tensor.shape, dtype_code(tensor.dtype)
+        return _address(tensor), tensor.shape, dtype_code(tensor.dtype)
 
     def assign(self, target: Array, source: Array) -> None:
         target[...] = source

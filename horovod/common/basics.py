@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import operator
 import os
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ Adasum: int = _core.ADASUM
 Min: int = _core.MIN
 Max: int = _core.MAX
 Product: int = _core.PRODUCT
-
-_logger = logging.getLogger("horovod")
 
 
 class HorovodBasics:
@@ -238,7 +235,9 @@ def _affinity(config: Config, place: Place) -> int:
     if not cores:
         return -1
     if len(cores) < place.local_size:
-        _logger.error(
+        import logging  # here: it would take a tenth of the time of importing this module
+
+        logging.getLogger("horovod").error(
             "HOROVOD_THREAD_AFFINITY has %d core ids for %d processes on this host; not applied",
             len(cores),
             place.local_size,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import Finished, Pending, table
 from horovod.common.process_sets import ProcessSet, id_of
 from horovod.common.session import Session, for_collective
@@ -240,15 +241,18 @@ def _submit(
     if not specs:  # an empty group: nothing to agree on
         return table.add(Finished(()))
     engine = session.engine
-    if name is None:
-        number = session.submit_unnamed(
-            operation,
-            process_set,
-            lambda auto: engine.submit(
-                kind, auto, process_set, specs, op, root, prescale, postscale, numbers
-            ),
-        )
-    else:
-        full = f"{operation}.{name}".encode()
-        number = engine.submit(kind, full, process_set, specs, op, root, prescale, postscale, numbers)
-    return table.add(Pending(engine, number, finish, (specs, keep)))
+    pending = Pending(engine, finish, (specs, keep))
+    handle = table.add(pending)
+
+    def submit(full: bytes) -> int:
+        return engine.submit(kind, full, process_set, specs, op, root, prescale, postscale, numbers)
+
+    try:
+        if name is None:
+            pending.number = session.submit_unnamed(operation, process_set, submit)
+        else:
+            pending.number = submit(f"{operation}.{name}".encode())
+    except (ValueError, HorovodInternalError):  # refused, so the engine does not use the memory
+        table.discard(handle)
+        raise
+    return handle

@@ -552,6 +552,7 @@ class Config:
         _IDENTITY,
         "Who negotiates. gloo stands for the engine's own sockets.",
         choices=("gloo", "mpi"),
+        no_effect=True,
     )
     cpu_operations: str | None = _knob(
         str,
@@ -560,6 +561,7 @@ class Config:
         _IDENTITY,
         "Who moves the data of CPU tensors. gloo stands for the engine's own transports.",
         choices=("gloo", "mpi", "ccl"),
+        no_effect=True,
     )
     rank: int | None = _knob(int, None, "HOROVOD_RANK", _IDENTITY, "This process among all.", minimum=0)
     size: int | None = _knob(int, None, "HOROVOD_SIZE", _IDENTITY, "Number of processes.", minimum=1)
@@ -598,7 +600,12 @@ class Config:
         no_effect=True,
     )
     elastic: bool = _knob(
-        bool, False, "HOROVOD_ELASTIC", _IDENTITY, "The number of processes may change during the job."
+        bool,
+        False,
+        "HOROVOD_ELASTIC",
+        _IDENTITY,
+        "The number of processes may change during the job.",
+        no_effect=True,
     )
 
     # Launcher and integrations
@@ -622,6 +629,7 @@ class Config:
         unit="s",
         minimum=0,
         exclusive=True,
+        no_effect=True,
     )
     spark_start_timeout: float = _knob(
         float,

@@ -11,27 +11,30 @@ from horovod.common.session import state
 
 
 class Pending:
-    """A submitted operation. `keep` holds everything whose memory the engine uses."""
+    """An operation for the engine. `keep` holds everything whose memory the engine uses.
 
-    __slots__ = ("_engine", "_finish", "_number", "keep")
+    It enters the table before it is submitted: a Ctrl-C in between must not free that memory.
+    """
+
+    __slots__ = ("_engine", "_finish", "keep", "number")
 
     def __init__(
-        self, engine: _core.Engine, number: int, finish: Callable[[_core.Engine, int], Any], keep: object
+        self, engine: _core.Engine, finish: Callable[[_core.Engine, int], Any], keep: object
     ) -> None:
         self._engine = engine
-        self._number = number
         self._finish = finish
         self.keep = keep
+        self.number = 0  # the engine's handle
 
     def poll(self) -> bool:
-        return self._engine.poll(self._number)
+        return self._engine.poll(self.number)
 
     def wait(self) -> int:
-        return self._engine.wait(self._number)
+        return self._engine.wait(self.number)
 
     def take(self, code: int) -> Any:
         """The result, or the error that `code` from wait() stands for. Only once."""
-        engine, number = self._engine, self._number
+        engine, number = self._engine, self.number
         try:
             if code < 0:
                 raise engine.failure(number, code)
@@ -69,6 +72,10 @@ class HandleTable:
         handle = next(self._numbers)
         self._pending[handle] = pending
         return handle
+
+    def discard(self, handle: int) -> None:
+        """Takes back what was added but could not be submitted."""
+        self._pending.pop(handle, None)
 
     def poll(self, handle: int) -> bool:
         """Whether the operation is done, so that synchronize() would not block."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from horovod.common.arrays import Array, collectives
@@ -65,7 +64,7 @@ def _message(obj: Any) -> tuple[bytes, Exception | None]:
     # The other ranks wait for this one's bytes, so a failure is sent in place of the object.
     failure: Exception | None = None
     try:
-        content = cloudpickle.dumps(obj)
+        content = _pickler().dumps(obj)
     except Exception as error:
         failure = error
         content = f"{type(error).__name__}: {error}".encode()
@@ -77,7 +76,13 @@ def _content(ok: bool, content: bytes | memoryview, rank: int) -> Any:
         raise HorovodInternalError(
             f"rank {rank} could not pickle its object: {bytes(content).decode(errors='replace')}"
         )
-    return cloudpickle.loads(content)
+    return _pickler().loads(content)
+
+
+def _pickler() -> Any:
+    import cloudpickle  # type: ignore[import-untyped]  # here: most programs never need it
+
+    return cloudpickle
 
 
 def _part(name: str | None, part: str) -> str | None:

@@ -321,7 +321,8 @@ class Job:
             self._deadlines.stop = time.monotonic() + self._plan.grace_period
             if self._running:
                 rest = failure.ranks(sorted(self._running))
-                self._say("stdout", f"{rest} will be terminated in {self._plan.grace_period:g} s")
+                grace = f"{self._plan.grace_period:g} s"
+                self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
     def _on_signal(self, number: int) -> None:
         if number not in _SIGNALS:

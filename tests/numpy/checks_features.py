@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import psutil
 from util_expect import raises
 
 import horovod.numpy as hvd
@@ -137,6 +138,22 @@ def check_inputs_are_kept_alive() -> None:
     gathered = [hvd.allgather(np.full(1000, float(i))) for i in range(50)]
     for i, array in enumerate(gathered):
         assert (array == i).all() and array.flags.writeable
+
+
+def check_memory_is_returned() -> None:
+    """Outputs that the engine allocated are freed with the last array on them."""
+    process = psutil.Process()
+    array = np.ones(64 * 1024)
+
+    def rounds(count: int) -> int:
+        for _ in range(count):
+            view = hvd.allgather(array)[10:20]
+            hvd.synchronize(hvd.alltoall_async(array[: 1000 * hvd.size()]))
+            assert view[0] == 1
+        return process.memory_info().rss
+
+    before = rounds(20)
+    assert rounds(200) - before < 32 << 20  # 200 outputs would be 100 MiB per rank and more
 
 
 def check_threads() -> None:

@@ -14,6 +14,7 @@ import psutil
 from util_expect import raises
 
 import horovod.numpy as hvd
+from horovod import _core
 
 
 def total() -> float:
@@ -56,7 +57,10 @@ def check_many_cycles() -> None:
 
     def resources() -> tuple[int, int, int]:
         gc.collect()
-        return process.num_fds(), process.num_threads(), process.memory_info().rss
+        hvd.barrier()  # a rank that is ahead and shuts down would end threads here
+        found = process.num_fds(), process.num_threads(), process.memory_info().rss
+        hvd.barrier()
+        return found
 
     for _ in range(10):
         restart()
@@ -262,9 +266,12 @@ def check_keyboard_interrupt_during_a_wait() -> None:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         start = time.monotonic()
+        # So long a slice shows that it is the signal that ends the wait.
+        usual, _core._WAIT_SLICE = _core._WAIT_SLICE, 60.0
         with raises(KeyboardInterrupt):
             hvd.synchronize(handle)
-        assert time.monotonic() - start < 0.75, time.monotonic() - start
+        assert time.monotonic() - start < 20, time.monotonic() - start
+        _core._WAIT_SLICE = usual
         hvd.barrier()
     else:
         hvd.barrier()

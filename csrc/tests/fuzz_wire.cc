@@ -1,0 +1,166 @@
+// Throws mutated frames at the decoder: fuzz_wire [frames] [seed]. Run it under AddressSanitizer. A frame may be refused
+// or accepted, but never crash, never read outside, never make the decoder allocate out of proportion to its length.
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "check.h"
+#include "wire/channel.h"
+#include "wire/messages.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace {
+
+size_t allocated = 0;
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  allocated += bytes;
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using namespace hvd::wire;
+using Random = std::mt19937_64;
+using Frame = std::vector<uint8_t>;
+
+size_t below(Random& random, size_t limit) { return random() % limit; }
+
+std::string some_text(Random& random) { return std::string(below(random, 20), static_cast<char>('a' + below(random, 26))); }
+
+Descriptor some_descriptor(Random& random) {
+  Descriptor descriptor;
+  descriptor.kind = static_cast<int32_t>(below(random, HVD_REMOVE_PROCESS_SET + 1));
+  descriptor.op = static_cast<hvd::ReduceOp>(below(random, 6));
+  descriptor.name = some_text(random);
+  descriptor.tensors.resize(below(random, 4));
+  for (TensorInfo& tensor : descriptor.tensors) {
+    tensor.type = static_cast<hvd::DataType>(below(random, hvd::kDataTypes));
+    tensor.shape.assign(below(random, 4), static_cast<int64_t>(random()));
+  }
+  descriptor.numbers.assign(below(random, 5), static_cast<int32_t>(random()));
+  return descriptor;
+}
+
+Message some_message(Random& random) {
+  Message message;
+  message.type = static_cast<MessageType>(1 + below(random, 11));
+  message.id = static_cast<uint32_t>(random());
+  message.text = some_text(random);
+  message.descriptor = some_descriptor(random);
+  message.operation.text = some_text(random);
+  message.operation.name = some_text(random);
+  message.operation.items.resize(below(random, 4));
+  for (Item& item : message.operation.items) {
+    item.cached_id = static_cast<uint32_t>(below(random, 2));
+    if (item.cached_id != 0) continue;
+    Agreement agreement;
+    agreement.id = static_cast<uint32_t>(random());
+    agreement.common = some_descriptor(random);
+    agreement.first_dims.assign(below(random, 3), {1, 2, 3});
+    agreement.splits.assign(below(random, 3), {4, 5});
+    item.fresh = agreement;
+  }
+  return message;
+}
+
+void mutate(Frame& frame, Random& random) {
+  for (size_t changes = 1 + below(random, 4); changes > 0 && !frame.empty(); --changes) {
+    size_t at = below(random, frame.size());
+    switch (below(random, 6)) {
+      case 0:
+        frame[at] ^= static_cast<uint8_t>(1u << below(random, 8));
+        break;
+      case 1:
+        frame[at] = static_cast<uint8_t>(random());
+        break;
+      case 2:
+        frame.resize(at);
+        break;
+      case 3:
+        frame.insert(frame.begin() + static_cast<ptrdiff_t>(at), 1 + below(random, 9), static_cast<uint8_t>(random()));
+        break;
+      case 4:  // a length that promises too much
+        for (size_t i = at; i < frame.size() && i < at + 4; ++i) frame[i] = 0xFF;
+        break;
+      default:
+        frame.erase(frame.begin() + static_cast<ptrdiff_t>(at));
+    }
+  }
+}
+
+// Everything the program does with a frame that came from outside. Returns whether it was accepted.
+bool feed(const Frame& body) {
+  // An exact copy on the heap, so that the sanitizer sees a read past the end.
+  std::vector<uint8_t> exact(body);
+  allocated = 0;
+  Message message;
+  bool accepted = decode(exact.data(), exact.size(), &message);
+  CHECK(allocated <= 4096 + 128 * exact.size());
+  if (accepted) {
+    Frame again = encode(message);
+    CHECK(Frame(again.begin() + 4, again.end()) == exact);
+  }
+  return accepted;
+}
+
+// The channel in front of the decoder, with lengths that lie and frames in pieces.
+void feed_channel(Random& random, size_t frames) {
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  Channel channel(pair[0]);
+  bool open = true;
+  for (size_t i = 0; i < frames && open; ++i) {
+    Frame frame = encode(some_message(random));
+    if (below(random, 50) == 0) mutate(frame, random);
+    size_t cut = below(random, frame.size() + 1);
+    for (auto [from, to] : {std::pair{size_t{0}, cut}, std::pair{cut, frame.size()}}) {
+      if (from == to) continue;
+      CHECK(write(pair[1], frame.data() + from, to - from) == static_cast<ssize_t>(to - from));
+      const uint8_t* data = nullptr;
+      size_t size = 0;
+      Channel::Received received;
+      while ((received = channel.receive(&data, &size)) == Channel::Received::kFrame) {
+        Message message;
+        decode(data, size, &message);
+      }
+      open = received != Channel::Received::kClosed;
+    }
+  }
+  close(pair[1]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const size_t frames = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000000;
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  Random random(seed);
+  size_t accepted = 0;
+  for (size_t i = 0; i < frames; ++i) {
+    Frame frame = encode(some_message(random));
+    Frame body(frame.begin() + 4, frame.end());
+    if (i % 16 == 0) {
+      CHECK(feed(body));  // unharmed frames are understood
+      continue;
+    }
+    if (i % 16 == 1) {
+      for (uint8_t& byte : body) byte = static_cast<uint8_t>(random());
+    } else {
+      mutate(body, random);
+    }
+    accepted += feed(body);
+  }
+  for (size_t i = 0; i < frames / 1000; ++i) feed_channel(random, 20);
+  std::printf("%zu frames, %zu mutated ones still well-formed\n", frames, accepted);
+  std::printf("1 passed, 0 failed\n");
+  return 0;
+}

@@ -1,0 +1,54 @@
+"""The timeline through the API: rank 0 writes a trace that any JSON reader takes."""
+
+import json
+from pathlib import Path
+
+from util_launch import launch
+
+SCRIPT = """
+import sys
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+for path in sys.argv[1:]:
+    hvd.start_timeline(path, mark_cycles=True)
+    hvd.allreduce(np.ones(3), name="traced")
+    hvd.stop_timeline()
+    hvd.stop_timeline()
+    hvd.barrier()  # or else another rank's next submission may be in the trace
+hvd.allreduce(np.ones(3), name="at last")
+if hvd.rank() == 0:
+    try:
+        hvd.start_timeline("/no/such/directory/timeline.json") if sys.argv[1:] else None
+    except ValueError as error:
+        print("refused:", error)
+"""
+
+
+def test_from_init_to_the_end(tmp_path: Path) -> None:
+    script, trace = tmp_path / "train.py", tmp_path / "trace.json"
+    script.write_text(SCRIPT)
+    outcome = launch(2, script, timeout=60, HOROVOD_TIMELINE=str(trace))
+    assert outcome.code == 0, outcome.output
+    text = trace.read_text()
+    assert "allreduce.at last" in text and json.loads(text)
+
+
+def test_started_and_stopped(tmp_path: Path) -> None:
+    script, traces = tmp_path / "train.py", [tmp_path / "first.json", tmp_path / "second.json"]
+    script.write_text(SCRIPT)
+    outcome = launch(2, script, *traces, timeout=60, HOROVOD_TIMELINE="DYNAMIC")
+    assert outcome.code == 0, outcome.output
+    assert "refused:" in outcome.output and "/no/such/directory" in outcome.output
+    for trace in traces:
+        text = trace.read_text()
+        assert json.loads(text)
+        assert "allreduce.traced" in text and "at last" not in text
+
+
+def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    outcome = launch(1, script, timeout=60, HOROVOD_TIMELINE="/no/such/directory/timeline.json")
+    assert outcome.code != 0 and "HOROVOD_TIMELINE" in outcome.output, outcome.output
