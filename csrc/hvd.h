@@ -100,6 +100,7 @@ typedef struct hvd_world {
   int32_t log_level;
   int32_t log_hide_time;
   int32_t affinity;            // core for the engine thread, -1 = any
+  int32_t local_rank, local_size;  // only reported again by hvd_default_place()
 } hvd_world;
 
 typedef struct hvd_tensor {
@@ -170,6 +171,18 @@ HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* r
 // Chrome-trace timeline of the coordinator (rank 0; elsewhere nothing happens).
 HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
+
+// Native adapters (TensorFlow, XLA) work with the process's default engine. NULL clears it. An engine that is being
+// used this way lives until the use is over.
+HVD_API void hvd_set_default(hvd_engine* engine);
+// As hvd_submit(), on the default engine; HVD_FAILED_PRECONDITION if there is none.
+HVD_API hvd_handle hvd_submit_default(const hvd_request* request);
+typedef struct hvd_place { int32_t rank, size, local_rank, local_size; } hvd_place;
+// HVD_OK, or HVD_FAILED_PRECONDITION if there is no default engine.
+HVD_API int32_t hvd_default_place(hvd_place* place);
+// The number of ranks in a process set and whether this one is among them; HVD_FAILED_PRECONDITION if there is no
+// default engine, HVD_INVALID_ARGUMENT if there is no such set.
+HVD_API int32_t hvd_default_process_set(int32_t id, int32_t* size, int32_t* included);
 
 // The text of this thread's last failed call.
 HVD_API const char* hvd_last_error(void);

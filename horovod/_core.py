@@ -71,6 +71,8 @@ class _World(ctypes.Structure):
         ("log_level", c_int32),
         ("log_hide_time", c_int32),
         ("affinity", c_int32),
+        ("local_rank", c_int32),
+        ("local_size", c_int32),
     ]
 
 
@@ -128,6 +130,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
     "hvd_timeline_stop": (c_int32, [c_void_p]),
+    "hvd_set_default": (None, [c_void_p]),
     "hvd_last_error": (c_char_p, []),
 }
 
@@ -179,6 +182,10 @@ class WorldLike(Protocol):
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_size(self) -> int: ...
     @property
     def transport(self) -> str: ...
     @property
@@ -290,10 +297,13 @@ class Engine:
             log_level=LOG_LEVELS[tunables.log_level],
             log_hide_time=tunables.log_hide_time,
             affinity=tunables.affinity,
+            local_rank=world.local_rank,
+            local_size=world.local_size,
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:
             raise error(UNKNOWN, f"cannot start the engine of rank {world.rank}: {_last_error()}")
+        _lib.hvd_set_default(self._pointer)
 
     def __del__(self, _destroy: Callable[[int], None] = _lib.hvd_destroy) -> None:
         if self._pointer:
@@ -302,6 +312,7 @@ class Engine:
     def shutdown(self) -> None:
         """Ends the engine on all ranks; what is pending fails. Blocks until this rank's threads ended."""
         _lib.hvd_shutdown(self._pointer)
+        _lib.hvd_set_default(None)
 
     def abort(self, reason: str) -> None:
         """Fails every pending and later operation here and on all peers."""

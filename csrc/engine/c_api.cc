@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "engine/engine.h"
 #include "hvd.h"
 
 struct hvd_engine {
-  hvd::Engine engine;
+  std::shared_ptr<hvd::Engine> shared;
+  hvd_place place;
+  hvd::Engine& engine;
 };
 
 namespace {
@@ -18,6 +22,28 @@ namespace {
 using namespace hvd;
 
 thread_local std::string last_error;
+
+// The engine that native adapters use: the one piece of state of the whole library.
+struct Default {
+  std::mutex mutex;
+  std::shared_ptr<Engine> engine;
+  hvd_place place{};
+};
+Default& default_engine() {
+  static Default* instance = new Default;  // never destroyed: other threads may still run at exit
+  return *instance;
+}
+
+std::shared_ptr<Engine> get_default(hvd_place* place = nullptr) {
+  Default& current = default_engine();
+  std::lock_guard<std::mutex> lock(current.mutex);
+  if (place != nullptr) *place = current.place;
+  return current.engine;
+}
+
+Status not_initialized() {
+  return Status::precondition("Horovod has not been initialized; call hvd.init() first.");
+}
 
 int32_t fail(Status status) {
   last_error = status.text();
@@ -81,6 +107,16 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
   }
 }
 
+hvd_handle submit(Engine& engine, const hvd_request& request) {
+  try {
+    hvd_handle handle = 0;
+    Status status = engine.submit(request, &handle);
+    return status.ok() ? handle : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't submit: ") + error.what()));
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -98,9 +134,12 @@ hvd_engine* hvd_create(const hvd_world* world) {
     auto abort = std::make_unique<AbortSignal>();
     Engine::Parts parts;
     Status status = take_world(*world, abort.get(), &parts);
-    if (status.ok())
-      return new hvd_engine{
-          {std::move(parts), Log(world->log_level, world->log_hide_time != 0, world->rank), std::move(abort)}};
+    if (status.ok()) {
+      Log log(world->log_level, world->log_hide_time != 0, world->rank);
+      auto engine = std::make_shared<Engine>(std::move(parts), log, std::move(abort));
+      hvd_place place{world->rank, world->size, world->local_rank, world->local_size};
+      return new hvd_engine{engine, place, *engine};
+    }
     fail(status);
   } catch (const std::exception& error) {
     fail(Status::unknown(std::string("Can't start the engine: ") + error.what()));
@@ -116,14 +155,34 @@ void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(re
 
 void hvd_after_fork_in_child(hvd_engine* engine) { engine->engine.after_fork_in_child(); }
 
-hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
-  try {
-    hvd_handle handle = 0;
-    Status status = engine->engine.submit(*request, &handle);
-    return status.ok() ? handle : fail(status);
-  } catch (const std::exception& error) {
-    return fail(Status::unknown(std::string("Can't submit: ") + error.what()));
-  }
+hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) { return submit(engine->engine, *request); }
+
+void hvd_set_default(hvd_engine* engine) {
+  std::shared_ptr<Engine> before;  // let go after the lock: it may be the last reference
+  Default& current = default_engine();
+  std::unique_lock<std::mutex> lock(current.mutex);
+  before = std::move(current.engine);
+  current.engine = engine == nullptr ? nullptr : engine->shared;
+  current.place = engine == nullptr ? hvd_place{} : engine->place;
+  lock.unlock();
+}
+
+hvd_handle hvd_submit_default(const hvd_request* request) {
+  std::shared_ptr<Engine> engine = get_default();
+  return engine ? submit(*engine, *request) : fail(not_initialized());
+}
+
+int32_t hvd_default_place(hvd_place* place) { return get_default(place) ? HVD_OK : fail(not_initialized()); }
+
+int32_t hvd_default_process_set(int32_t id, int32_t* size, int32_t* included) {
+  std::shared_ptr<Engine> engine = get_default();
+  if (!engine) return fail(not_initialized());
+  std::vector<int> ranks;
+  if (!engine->process_set_ranks(id, &ranks))
+    return fail(Status::invalid("There is no process set " + std::to_string(id) + "."));
+  *size = static_cast<int32_t>(ranks.size());
+  *included = std::binary_search(ranks.begin(), ranks.end(), engine->rank()) ? 1 : 0;
+  return HVD_OK;
 }
 
 int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {

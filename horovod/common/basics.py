@@ -284,6 +284,7 @@ def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> 
             cross_rank=world.cross_rank,
             cross_size=world.cross_size,
         )
+    world.local_rank, world.local_size = place.local_rank, place.local_size
     return world, place
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of the collectives on the user's own machine: `python -m horovod.bench --help`."""

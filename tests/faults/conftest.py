@@ -1,0 +1,37 @@
+"""Leaves the full matrix (marker `slow`) out unless it is asked for: `pytest tests/faults -m slow`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: the full matrix of faults; runs with -m slow only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if HERE in item.path.parents and item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How long the survivors took to notice, by the victim's end."""
+    delays: dict[str, list[float]] = defaultdict(list)
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if report.when == "call" and name.startswith("noticed "):
+                delays[name].append(1000 * value)
+    for name, values in sorted(delays.items()):
+        median = sorted(values)[len(values) // 2]
+        figures = f"median {median:.0f} ms, worst {max(values):.0f} ms of {len(values)}"
+        terminalreporter.write_line(f"{name}: {figures}")

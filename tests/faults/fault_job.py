@@ -1,0 +1,74 @@
+"""Runs programs of this directory under the real horovodrun and sees to it that nothing is left of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fault_notes import Notes
+from runner_util import Launcher, wait_until
+
+HERE = Path(__file__).parent
+GRACE = 0.5  # seconds that horovodrun gives the others
+_OURS = ("hvd", "horovod")
+
+
+def _traces(directory: str) -> set[str]:
+    return {entry.name for entry in os.scandir(directory)}
+
+
+class Job:
+    """A horovodrun in its own temporary directory; `notes` is where its ranks tell what they saw."""
+
+    def __init__(self, directory: Path, np: int, program: str, *arguments: str, **environment: str) -> None:
+        self.notes = Notes(directory / "notes")
+        self._temporary = directory / "tmp"
+        self._temporary.mkdir()
+        self._before = {path: _traces(path) for path in ("/dev/shm", "/tmp")}
+        spec = importlib.util.find_spec("horovod")
+        assert spec is not None and spec.origin is not None
+        self.began = time.monotonic()
+        self.launcher = Launcher(
+            "-np",
+            str(np),
+            "--grace-period",
+            str(GRACE),
+            sys.executable,
+            str(HERE / program),
+            *arguments,
+            str(directory / "notes"),
+            env={
+                "PYTHONPATH": str(Path(spec.origin).parents[1]),
+                "TMPDIR": str(self._temporary),
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+                **environment,
+            },
+        )
+
+    def finish(self, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Waits for the end, prints the output for the case of a failing test, and looks for leftovers."""
+        try:
+            result = self.launcher.finish(seconds)
+        except subprocess.TimeoutExpired as error:
+            left = [process.info for process in self.launcher.family()]
+            for process in self.launcher.family():
+                process.kill()
+            raise AssertionError(f"the job has not ended after {seconds:g} s; {left}\n{error.stderr}") from None
+        print(result.stdout, result.stderr, sep="\n--- stderr ---\n")
+        assert self.launcher.family() == []
+        self.check_no_files()
+        return result
+
+    def check_no_files(self) -> None:
+        """Nothing in the job's own temporary directory, and nothing of ours in the shared ones."""
+        assert _traces(str(self._temporary)) == set()
+        # Other programs of the machine come and go there.
+        new_shm = _traces("/dev/shm") - self._before["/dev/shm"]
+        wait_until(lambda: not new_shm & _traces("/dev/shm"), 5, f"left in /dev/shm: {new_shm}")
+        new_tmp = _traces("/tmp") - self._before["/tmp"]
+        assert not [name for name in new_tmp if any(word in name.lower() for word in _OURS)]

@@ -1,0 +1,142 @@
+"""A rank ends in all ways at all moments: the others find out in time, know who and why, and nothing is left."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_job import Job
+from fault_plan import Fault, covering, every
+
+JOIN_LIMIT = 3.0  # HOROVOD_GLOO_TIMEOUT_SECONDS where a rank never joins
+SILENCE = 3.0  # HOROVOD_PEER_TIMEOUT_SECONDS, the default
+SUBSET = covering()
+
+
+def in_init(fault: Fault) -> bool:
+    return fault.moment in ("before_init", "in_init")
+
+
+def time_limit(fault: Fault) -> float:
+    """Seconds from the fault to the last survivor's error."""
+    if in_init(fault):
+        if fault.end == "SIGSTOP":
+            # The server looks every half second; ranks start at different times.
+            return (JOIN_LIMIT if fault.moment == "before_init" else SILENCE) + 2
+        if fault.moment == "before_init" and fault.end == "exit0":
+            return JOIN_LIMIT + 2
+        return 2.0  # the launcher tells; survivors may still be starting
+    if fault.end == "SIGSTOP":
+        return SILENCE
+    # An exception passes through the interpreter's own end.
+    return 1.0 if fault.end == "exception" else 0.1
+
+
+def words(fault: Fault, pid: int) -> list[str]:
+    """Regular expressions that a survivor's error matches."""
+    victim = f"rank {fault.victim}"
+    process = re.escape(f"{victim} (host ") + rf"[^,]+, pid {pid}\)"
+    if fault.moment == "before_init":
+        how = {
+            "SIGKILL": "signal 9",
+            "SIGSEGV": "signal 11",
+            "exception": "exited with code 1",
+            "exit0": "missing: rank|exited with code 0",
+            "SIGSTOP": "missing: rank",
+        }
+        return [rf"{victim}\b", how[fault.end]]
+    if fault.moment == "in_init":
+        lost = "lost its connection"
+        how = {
+            "SIGKILL": f"signal 9|{lost}",
+            "SIGSEGV": f"signal 11|{lost}",
+            "exception": "gave up: FaultError: the victim's own error",
+            "exit0": lost,
+            "SIGSTOP": r"not answered for 3 s .* stopped",
+        }
+        return [process, how[fault.end]]
+    how = {
+        "SIGKILL": "was killed by signal 9",
+        "SIGSEGV": "was killed by signal 11",
+        "exception": "shut down",
+        "exit0": "exited with code 0 without shutting Horovod down",
+        "SIGSTOP": r"silent for \d\.\d s \(its process is stopped\)",
+    }
+    if fault.end == "exception":
+        return [rf"{victim}\b", how[fault.end]]
+    if fault.moment == "in_shutdown":
+        # It may have told them in time.
+        return [rf"{victim}\b", f"{how[fault.end]}|shut down: {victim} "]
+    return [process, how[fault.end]]
+
+
+def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any]) -> float:
+    """Returns the seconds it took to notice."""
+    delay = float(seen["when"] - died["at"])
+    assert delay - seen["lag"] <= time_limit(fault), (delay, seen)
+    if fault.moment == "before_shutdown":
+        assert seen["succeeded"] == ["shutdown"], seen
+        return delay
+    assert seen["kind"] == "HorovodInternalError", seen
+    for pattern in words(fault, died["pid"]):
+        assert re.search(pattern, seen["text"], re.DOTALL), (pattern, seen)
+    if in_init(fault):
+        return delay
+    assert [later["name"] for later in seen["later"]] == ["allreduce", "barrier", "submit", "object"]
+    for later in seen["later"]:
+        assert later["text"] == seen["text"]
+        assert later["seconds"] - seen["lag"] < 0.1
+    return delay
+
+
+def check_launcher(fault: Fault, result: subprocess.CompletedProcess[str]) -> None:
+    """The exit code, and who is named at the very end."""
+    report = result.stderr.rpartition("horovodrun: rank ")[2]
+    name, code = (line.rpartition(": ")[2] for line in report.splitlines()[-2:])
+    blamed = int(name)
+    assert report.startswith(f"{blamed} on localhost failed first: it ")
+    assert int(code) == result.returncode
+    if fault.end in ("SIGKILL", "SIGSEGV"):
+        number = signal.Signals[fault.end]
+        assert (blamed, result.returncode) == (fault.victim, 128 + number)
+        assert f"signal {number:d} ({fault.end})" in report
+    elif fault.end == "exception":
+        assert (blamed, result.returncode) == (fault.victim, 1)
+        assert "FaultError: the victim's own error" in report
+    else:
+        # An exit with 0 and a stopped process are no failures to the launcher: it shows a survivor's error.
+        assert blamed in fault.survivors and result.returncode == 1
+        if fault.moment != "before_shutdown":
+            assert re.search(rf"HorovodInternalError: .*rank {fault.victim}\b", report)
+
+
+def run(fault: Fault, directory: Path, record: Any) -> None:
+    environment = {"HOROVOD_TRANSPORT": fault.transport}
+    if in_init(fault):
+        environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(JOIN_LIMIT if fault.moment == "before_init" else 30)
+    job = Job(directory, fault.size, "fault_rank.py", fault.to_json(), **environment)
+    result = job.finish(30)
+    died = job.notes.wait("fault", 0)
+    seen = [job.notes.read(f"survivor-{rank}") for rank in fault.survivors]
+    assert None not in seen, "a survivor was ended before it could tell"
+    delays = [check_survivor(fault, died, each) for each in seen if each is not None]
+    if not in_init(fault):
+        record(f"noticed {fault.end}", max(delays))
+    if fault.moment == "allreduce":
+        assert died["in_the_middle"]
+    check_launcher(fault, result)
+
+
+@pytest.mark.parametrize("fault", SUBSET, ids=str)
+def test_covering_subset(fault: Fault, tmp_path: Path, record_property: Any) -> None:
+    run(fault, tmp_path, record_property)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [fault for fault in every() if fault not in SUBSET], ids=str)
+def test_the_rest(fault: Fault, tmp_path: Path, record_property: Any) -> None:
+    run(fault, tmp_path, record_property)
