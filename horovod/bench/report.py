@@ -29,7 +29,7 @@ def table(benchmark: str, description: str, rows: Sequence[Row]) -> Table:
     for heading in ("size", "runs", "min", "p50", "p99", "GB/s", "bus GB/s", "/ memcpy"):
         made.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        what = row.operation if row.tensors <= 1 else f"{row.tensors} {row.operation}s"
+        what = row.operation if row.tensors <= 1 else f"{row.tensors} tensors"
         ratio = row.memcpy_ratio
         made.add_row(
             what,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
+
+# As the traceback module writes it, also in the middle of a chain of exceptions.
+_CONSEQUENCE = re.compile(r"(\w+\.)*HorovodInternalError\b")
 
 
 def exit_code(code: int) -> int:
@@ -39,6 +43,19 @@ def ranges(numbers: Sequence[int]) -> str:
         parts.append(str(first) if first == last else f"{first}-{last}")
         start = index
     return ",".join(parts)
+
+
+def cause(ends: Sequence[tuple[int, Sequence[str]]]) -> int:
+    """Which of several failures, given by return code and end of stderr in order of arrival, caused the rest.
+
+    The order alone does not tell: a rank that raises says goodbye to the others on its way out, and they may
+    be faster. But a rank that a signal ended, or that did not raise the error that means "another rank is
+    gone", was not brought down by them.
+    """
+    for index, (code, tail) in enumerate(ends):
+        if code < 0 or not any(_CONSEQUENCE.match(line) for line in tail):
+            return index
+    return 0
 
 
 def report(rank: int, host: str, what: str, code: int, tail: Sequence[str]) -> str:

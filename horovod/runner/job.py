@@ -144,7 +144,7 @@ class Job:
         self._links: list[_Link] = []
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._deadlines = _Deadlines()
-        self._first: _Failure | None = None
+        self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
         self._trouble: tuple[str, int] | None = None  # of the launcher's own: text and exit code
         self._signalled: int | None = None
         self._stopping = False
@@ -316,8 +316,8 @@ class Job:
         if self._stopping or self._signalled is not None:
             return  # our own doing
         self._say("stdout", f"rank {rank} on {link.host} {what}")
-        if self._first is None:
-            self._first = _Failure(rank, link.host, code, what)
+        self._failures.append(_Failure(rank, link.host, code, what))
+        if len(self._failures) == 1:
             self._deadlines.stop = time.monotonic() + self._plan.grace_period
             if self._running:
                 rest = failure.ranks(sorted(self._running))
@@ -383,14 +383,21 @@ class Job:
     def _report(self) -> None:
         if self._signalled is not None:
             return
-        if self._first is not None:
-            first = self._first
+        first = self._cause()
+        if first is not None:
             text = failure.report(
                 first.rank, first.host, first.what, first.code, self._output.tail(first.rank)
             )
             self._console.put("stderr", text.encode(errors="backslashreplace"))
         if self._trouble is not None:
             self._say("stderr", self._trouble[0])
+
+    def _cause(self) -> _Failure | None:
+        """The failure that brought about the others."""
+        if not self._failures:
+            return None
+        ends = [(each.code, self._output.tail(each.rank)) for each in self._failures]
+        return self._failures[failure.cause(ends)]
 
     def _finish_console(self, wake: _Wake) -> None:
         # A slow reader, a pager perhaps, may take its time, but not with a job that was to be ended.
@@ -402,8 +409,9 @@ class Job:
     def _exit_code(self) -> int:
         if self._signalled is not None:
             return 128 + self._signalled
-        if self._first is not None:
-            return failure.exit_code(self._first.code)
+        first = self._cause()
+        if first is not None:
+            return failure.exit_code(first.code)
         return 0 if self._trouble is None else self._trouble[1]
 
 
