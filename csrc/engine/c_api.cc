@@ -155,7 +155,9 @@ void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(re
 
 void hvd_after_fork_in_child(hvd_engine* engine) { engine->engine.after_fork_in_child(); }
 
-hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) { return submit(engine->engine, *request); }
+hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
+  return submit(engine->engine, *request);
+}
 
 void hvd_set_default(hvd_engine* engine) {
   std::shared_ptr<Engine> before;  // let go after the lock: it may be the last reference

@@ -1,4 +1,5 @@
-// A world whose ranks are threads of one process, over the real C ABI: so that sanitizers see all of them at once.
+// A world whose ranks are threads of one process, over the real C ABI: so that sanitizers see all of them at
+// once.
 #pragma once
 
 #include <sys/mman.h>
@@ -67,7 +68,8 @@ class Rank {
     request.prescale = request.postscale = 1.0;
     return request;
   }
-  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
+  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM,
+                             int set = 0) {
     auto length = static_cast<int64_t>(data.size());
     hvd_tensor tensor{data.data(), data.data(), &length, 1, HVD_FLOAT32};
     hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
@@ -80,7 +82,8 @@ class Rank {
   int allreduce(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
     return finish(allreduce_async(name, data, op, set));
   }
-  int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0, std::vector<int32_t> numbers = {}) {
+  int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0,
+             std::vector<int32_t> numbers = {}) {
     hvd_request request = Rank::request(kind, name);
     request.process_set = set;
     request.numbers = numbers.data();

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
+import psutil
 from fault_notes import Notes
 from runner_util import Launcher, wait_until
 
@@ -55,14 +58,20 @@ class Job:
         try:
             result = self.launcher.finish(seconds)
         except subprocess.TimeoutExpired as error:
-            left = [process.info for process in self.launcher.family()]
-            for process in self.launcher.family():
-                process.kill()
-            raise AssertionError(f"the job has not ended after {seconds:g} s; {left}\n{error.stderr}") from None
+            raise AssertionError(
+                f"not ended after {seconds:g} s: {error.stdout!r} {error.stderr!r}"
+            ) from None
         print(result.stdout, result.stderr, sep="\n--- stderr ---\n")
         assert self.launcher.family() == []
         self.check_no_files()
         return result
+
+    def destroy(self) -> None:
+        """Ends what is left of a job that did not go as planned."""
+        for process in self.launcher.family():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.launcher.process.wait(10)
 
     def check_no_files(self) -> None:
         """Nothing in the job's own temporary directory, and nothing of ours in the shared ones."""
@@ -72,3 +81,9 @@ class Job:
         wait_until(lambda: not new_shm & _traces("/dev/shm"), 5, f"left in /dev/shm: {new_shm}")
         new_tmp = _traces("/tmp") - self._before["/tmp"]
         assert not [name for name in new_tmp if any(word in name.lower() for word in _OURS)]
+
+
+class StartJob(Protocol):
+    """The fixture `start`."""
+
+    def __call__(self, np: int, program: str, *arguments: str, **environment: str) -> Job: ...

@@ -177,7 +177,7 @@ class Survivor:
 
     def in_init(self) -> None:
         # One rank stays away until the victim is gone, so the others can't get through.
-        if RANK == self._fault.survivors[0]:
+        if self._fault.survivors[0] == RANK:
             self._notes.wait("fault")
         self._try("init", hvd.init)
 
