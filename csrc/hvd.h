@@ -66,10 +66,11 @@ enum {  // reduce operations: the numbers users see as hvd.Average ... hvd.Produ
   HVD_PRODUCT = 5,
 };
 
-enum {                      // transports
-  HVD_TRANSPORT_LOCAL = 0,  // one rank
-  HVD_TRANSPORT_SHM = 1,    // all ranks share `shm_fd`
-  HVD_TRANSPORT_TCP = 2,    // `mesh_fds`
+enum {                             // transports
+  HVD_TRANSPORT_LOCAL = 0,         // one rank
+  HVD_TRANSPORT_SHM = 1,           // all ranks share `shm_fd`
+  HVD_TRANSPORT_TCP = 2,           // `mesh_fds`
+  HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to all
 };
 
 enum {
@@ -96,8 +97,10 @@ typedef struct hvd_world {
   // Other ranks: one entry, it leads to rank 0.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
-  const int32_t* mesh_fds;      // tcp: `size` entries, own = -1; otherwise NULL
-  int32_t shm_fd;  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks; else -1
+  const int32_t* mesh_fds;      // tcp, hierarchical: `size` entries, own = -1; otherwise NULL
+  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks. hierarchical: one of
+  // hvd_shm_bytes(n), the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
+  int32_t shm_fd;
   // Tunables; rank 0's values count where they matter to all.
   int64_t fusion_threshold;  // bytes; 0 = no fusion
   int32_t cache_capacity;    // negotiated tensors remembered; 0 = none
@@ -109,6 +112,7 @@ typedef struct hvd_world {
   int32_t log_hide_time;
   int32_t affinity;                // core for the engine thread, -1 = any
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
+  const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
 } hvd_world;
 
 typedef struct hvd_tensor {

@@ -258,6 +258,54 @@ class _Slot:
         )
 
 
+class Prepared:
+    """An operation in place on one tensor that is submitted again and again, at other addresses.
+
+    Only what changes is set then, which takes a fifth of the time of Engine.submit(). Not for two threads at once.
+    """
+
+    __slots__ = ("_engine", "_name", "_request", "_slot", "_tensor")
+
+    def __init__(
+        self,
+        engine: Engine,
+        kind: int,
+        name: bytes,
+        process_set: int,
+        shape: Sequence[int],
+        dtype: int,
+        reduce_op: int = SUM,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+    ) -> None:
+        self._engine = engine
+        self._name = name  # the request has only its address
+        self._slot = slot = _Slot(1, max(len(shape), 1))
+        slot.shapes[: len(shape)] = shape  # type: ignore[call-overload]  # any sequence will do
+        self._tensor = slot.tensors[0]
+        self._tensor.shape = slot.shape_address
+        self._tensor.ndim = len(shape)
+        self._tensor.dtype = dtype
+        request = slot.request
+        request.kind = kind
+        request.name = name
+        request.process_set = process_set
+        request.reduce_op = reduce_op
+        request.tensor_count = 1
+        request.prescale = prescale
+        request.postscale = postscale
+        self._request = ctypes.addressof(request)
+
+    def submit(self, address: int) -> int:
+        """As Engine.submit(). The memory at `address` must outlive the operation."""
+        self._tensor.input = self._tensor.output = address
+        engine = self._engine
+        handle: int = _lib.hvd_submit(engine._pointer, self._request)
+        if handle <= 0:
+            engine._fail(handle, _last_error())
+        return handle
+
+
 # Ranks build their error from the code, so that this file knows no exception of the layers above.
 ErrorFactory = Callable[[int, str], Exception]
 

@@ -39,6 +39,8 @@ enum : TF_DataType {
   TF_UINT16 = 17,
   TF_COMPLEX128 = 18,
   TF_HALF = 19,
+  TF_UINT32 = 22,
+  TF_UINT64 = 23,
 };
 
 using TF_Code = int;

@@ -6,7 +6,8 @@
 
 namespace hvd::tensorflow {
 
-// -1 if the engine does not know it; the ops' type constraints let none of those through.
+// -1 if the engine does not know it; the ops' type constraints let none of those through. Ops that only move
+// elements take more types than the engine: those travel as others of the same size.
 constexpr int32_t engine_type(TF_DataType type) {
   switch (type) {
     case TF_UINT8:
@@ -18,8 +19,10 @@ constexpr int32_t engine_type(TF_DataType type) {
     case TF_INT16:
       return HVD_INT16;
     case TF_INT32:
+    case TF_UINT32:
       return HVD_INT32;
     case TF_INT64:
+    case TF_UINT64:
       return HVD_INT64;
     case TF_HALF:
       return HVD_FLOAT16;
@@ -53,9 +56,11 @@ constexpr size_t element_size(TF_DataType type) {
     case TF_BFLOAT16:
       return 2;
     case TF_INT32:
+    case TF_UINT32:
     case TF_FLOAT:
       return 4;
     case TF_INT64:
+    case TF_UINT64:
     case TF_DOUBLE:
     case TF_COMPLEX64:
       return 8;

@@ -36,8 +36,8 @@ void destroy(void* kernel) { delete static_cast<Attributes*>(kernel); }
   "uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, complex64, complex128"
 constexpr auto kReducible = "T: {" HVD_REDUCIBLE "}";
 constexpr auto kReducibleList = "T: list({" HVD_REDUCIBLE "}) >= 1";
-constexpr auto kAny = "T: {" HVD_REDUCIBLE ", bool}";
-constexpr auto kAnyList = "T: list({" HVD_REDUCIBLE ", bool}) >= 1";
+constexpr auto kAny = "T: {" HVD_REDUCIBLE ", uint32, uint64, bool}";
+constexpr auto kAnyList = "T: list({" HVD_REDUCIBLE ", uint32, uint64, bool}) >= 1";
 constexpr auto kName = "tensor_name: string = ''";
 constexpr auto kScope = "ignore_name_scope: bool = false";
 constexpr auto kSet = "process_set_id: int = 0";
@@ -68,6 +68,8 @@ std::vector<Definition> definitions() {
                      kScope, kSet),
       HVD_COLLECTIVE("HorovodBroadcast", HVD_BROADCAST, one, output, same_shapes, kAny, kName, kScope, kSet,
                      "root_rank: int"),
+      HVD_COLLECTIVE("HorovodGroupedBroadcast", HVD_BROADCAST, several, output, same_shapes, kAnyList, kName,
+                     kScope, kSet, "root_rank: int"),
       HVD_COLLECTIVE("HorovodAlltoall", HVD_ALLTOALL, (Args{"tensor: T", "splits: int32"}),
                      (Args{"output: T", "received_splits: int32"}), alltoall_shapes, kAny, kName, kScope,
                      kSet, "even_splits: bool = false"),

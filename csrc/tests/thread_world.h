@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,7 @@
 
 struct WorldOptions {
   int transport = HVD_TRANSPORT_SHM;
+  std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
   int64_t fusion_threshold = 128 << 20;
   int cache_capacity = 1024;
   double peer_timeout = 3.0;
@@ -115,12 +118,20 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
         if (ends[a][b] >= 0) close(ends[a][b]);
     return ends;
   };
-  const bool tcp = options_.transport == HVD_TRANSPORT_TCP && size_ > 1;
+  const bool hierarchical = options_.transport == HVD_TRANSPORT_HIERARCHICAL && size_ > 1;
+  const bool tcp = (options_.transport == HVD_TRANSPORT_TCP && size_ > 1) || hierarchical;
   const bool shm = options_.transport == HVD_TRANSPORT_SHM && size_ > 1;
   auto control = stars(), liveness = stars();
   auto mesh = tcp ? pairs() : std::vector<std::vector<int>>(n);
-  int memory = shm ? memfd_create("hvd-test", MFD_CLOEXEC) : -1;
-  if (shm) CHECK(ftruncate(memory, hvd_shm_bytes(size_)) == 0);
+  const std::vector<int32_t> hosts = hierarchical ? options_.hosts : std::vector<int32_t>(n, 0);
+  CHECK(hosts.size() == n);
+  std::map<int32_t, int> memories;  // by host
+  for (int32_t host : hosts) {
+    const auto here = static_cast<int32_t>(std::count(hosts.begin(), hosts.end(), host));
+    if (!(shm || hierarchical) || here == 1 || memories.count(host) > 0) continue;
+    memories[host] = memfd_create("hvd-test", MFD_CLOEXEC);
+    CHECK(ftruncate(memories[host], hvd_shm_bytes(here)) == 0);
+  }
   std::vector<hvd_peer> peers(n, {"thread", static_cast<int32_t>(getpid()), 1});
   std::vector<std::thread> threads;
   for (size_t r = 0; r < n; ++r)
@@ -134,7 +145,9 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.control_fds = control[r].data();
       world.liveness_fds = liveness[r].data();
       world.mesh_fds = tcp ? mesh[r].data() : nullptr;
-      world.shm_fd = shm ? dup(memory) : -1;
+      auto memory = memories.find(hosts[r]);
+      world.shm_fd = memory != memories.end() ? dup(memory->second) : -1;
+      world.hosts = hierarchical ? hosts.data() : nullptr;
       world.fusion_threshold = options_.fusion_threshold;
       world.cache_capacity = options_.cache_capacity;
       world.peer_timeout = options_.peer_timeout;
@@ -150,5 +163,5 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       hvd_destroy(engine);
     });
   for (std::thread& thread : threads) thread.join();
-  if (memory >= 0) close(memory);
+  for (auto [host, memory] : memories) close(memory);
 }

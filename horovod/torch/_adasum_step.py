@@ -21,7 +21,7 @@ class AdasumStep:
     def run(self, step: Callable[[], Any]) -> Any:
         """Calls the local `step` and returns what it does.
 
-        The parameters are put back to where they were before anything is sent, so a failure leaves them there.
+        The parameters are put back to where they were before anything is sent: a failure leaves them there.
         """
         trained = [parameter for parameter in self.names if parameter.requires_grad]
         with torch.no_grad():

@@ -16,6 +16,7 @@ import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import ops
+from horovod.torch._prepared_allreduce import PreparedAllreduce
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -61,11 +62,12 @@ class _Sent:
 class _Unit:
     """Parameters that are reduced together: a group, or one alone."""
 
-    __slots__ = ("grouped", "handle", "sent", "slots", "waiting")
+    __slots__ = ("grouped", "handle", "prepared", "sent", "slots", "waiting")
 
-    def __init__(self, slots: list[_Slot], grouped: bool) -> None:
+    def __init__(self, slots: list[_Slot], prepared: PreparedAllreduce | None) -> None:
         self.slots = slots
-        self.grouped = grouped
+        self.grouped = len(slots) > 1
+        self.prepared = prepared
         self.waiting = 0  # slots whose gradient is not there yet
         self.handle: Any = None  # of the operation in flight: an int, or a callable for a sparse gradient
         self.sent: list[_Sent] = []
@@ -127,7 +129,13 @@ class GradientReducer:
     def add(self, unit: Sequence[tuple[torch.Tensor, str]]) -> None:
         """Takes care of further parameters, which travel together."""
         slots = [_Slot(parameter, name) for parameter, name in unit]
-        self._units.append(_Unit(slots, grouped=len(slots) > 1))
+        how = self._reduction
+        prepared = (
+            PreparedAllreduce(slots[0].name, how.op, how.prescale, how.postscale, how.process_set)
+            if len(slots) == 1 and how.compression is Compression.none
+            else None
+        )
+        self._units.append(_Unit(slots, prepared))
         self._expect(self._units[-1])
 
     @property
@@ -154,7 +162,7 @@ class GradientReducer:
                     if ops.poll(handle):
                         ops.synchronize(handle)
                 except (ValueError, HorovodInternalError):
-                    pass  # the handle was of an engine that is gone, or the operation failed: all the same now
+                    pass  # of an engine that is gone, or the operation failed: all the same now
             self._expect(unit)
 
     def release(self) -> None:
@@ -165,8 +173,8 @@ class GradientReducer:
     def synchronize(self) -> None:
         """Reduces what is not in flight yet and waits for all. Every `.grad` is the combined one then.
 
-        Parameters without a gradient take part with zeros, so that ranks need not use the same ones. On an error
-        the rest is waited for all the same: the next step starts afresh.
+        Parameters without a gradient take part with zeros, so that ranks need not use the same ones. On an
+        error the rest is waited for all the same: the next step starts afresh.
         """
         if self._taken_over:
             raise RuntimeError(
@@ -213,7 +221,8 @@ class GradientReducer:
             if isinstance(hook, _Hook) and (other := hook.reducer()) is not None and other is not self:
                 other.release()
         slot.hook = _Hook(weakref.ref(self), slot)
-        self._removable.append(parameter.register_post_accumulate_grad_hook(slot.hook))
+        register: Any = parameter.register_post_accumulate_grad_hook
+        self._removable.append(register(slot.hook))
 
     def _submit(self, unit: _Unit) -> None:
         reduction = self._reduction
@@ -242,7 +251,9 @@ class GradientReducer:
             return
         one = self._prepare(slot)
         unit.sent = [one]
-        if one.outgoing.is_sparse:
+        if unit.prepared is not None and PreparedAllreduce.takes(one.outgoing):
+            unit.handle = unit.prepared.submit(one.outgoing)
+        elif one.outgoing.is_sparse:
             unit.handle = sparse_allreduce_async(
                 one.outgoing, slot.name, reduction.op, process_set=reduction.process_set
             )
@@ -278,8 +289,11 @@ class GradientReducer:
         # Cleared only afterwards: a Ctrl-C during the wait leaves the operation in flight.
         outputs = ops.synchronize(handle) if isinstance(handle, int) else handle()
         unit.handle, unit.sent = None, []
-        for one, output in zip(sent, outputs if unit.grouped else (outputs,), strict=True):
-            self._write_back(one, output)
+        if unit.grouped:
+            for one, output in zip(sent, outputs, strict=True):
+                self._write_back(one, output)
+        else:
+            self._write_back(sent[0], sent[0].outgoing if outputs is None else outputs)
 
     def _write_back(self, one: _Sent, output: torch.Tensor) -> None:
         parameter, gradient = one.slot.parameter, one.gradient

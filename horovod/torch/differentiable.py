@@ -18,6 +18,7 @@ from horovod.common.basics import Average, Sum, rank
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet
 from horovod.torch.tensors import collectives
+from horovod.torch.uncompiled import uncompiled
 
 # A list of tensors is a group (the result is a tuple), or has a single one (the result is that).
 Tensors = Sequence[Tensor]
@@ -32,6 +33,7 @@ class _Reduction(NamedTuple):
     grouped: bool
 
 
+@uncompiled
 def allreduce(
     tensors: Tensors,
     name: str | None,
@@ -46,12 +48,14 @@ def allreduce(
     return _apply(_Allreduce, how, tensors) if _tracked(tensors) else _allreduce(tensors, how)
 
 
+@uncompiled
 def allgather(tensors: Tensors, name: str | None, process_set: ProcessSet, grouped: bool) -> Any:
     """Gradient: this rank's rows of the average of all ranks' gradients."""
     how = _Reduction(name, Average, 1.0, 1.0, process_set, grouped)
     return _apply(_Allgather, how, tensors) if _tracked(tensors) else _allgather(tensors, how)
 
 
+@uncompiled
 def reducescatter(
     tensors: Tensors,
     name: str | None,
@@ -66,6 +70,7 @@ def reducescatter(
     return _apply(_Reducescatter, how, tensors) if _tracked(tensors) else _reducescatter(tensors, how)
 
 
+@uncompiled
 def broadcast(tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Tensor:
     """Gradient: the average of all ranks' gradients on the root, zero elsewhere."""
     result: Tensor
@@ -76,6 +81,7 @@ def broadcast(tensor: Tensor, root_rank: int, name: str | None, process_set: Pro
     return result
 
 
+@uncompiled
 def alltoall(tensor: Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Tensor, Tensor]:
     """Returns (output, received splits). Gradient: the rows go back where they came from."""
     result: tuple[Tensor, Tensor]

@@ -27,8 +27,8 @@ def broadcast_parameters(
         # Before anything is sent, so that a mistake that all ranks make leaves nothing pending.
         if not isinstance(tensor, Tensor):
             raise ValueError(
-                f"broadcast_parameters() needs tensors, got {type(tensor).__name__} for {name!r}; leave it out "
-                "and use hvd.broadcast_object() for it"
+                f"broadcast_parameters() needs tensors, got {type(tensor).__name__} for {name!r}; "
+                "leave it out and use hvd.broadcast_object() for it"
             )
     handles = [broadcast_async_(tensor, root_rank, name) for name, tensor in named]
     for handle in handles:

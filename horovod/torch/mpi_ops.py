@@ -1,4 +1,4 @@
-"""The collectives and basics under the name by which existing programs import them. Nothing here needs MPI."""
+"""The collectives and basics under the name that existing programs import. Nothing here needs MPI."""
 
 from horovod.common.basics import (
     Adasum,

@@ -1,8 +1,8 @@
 """The collectives on torch tensors.
 
 Functions ending in `_` work in place. Those with `async` return an int handle for poll() and synchronize();
-their tensors must not change until then. Un-named operations are matched with the other ranks' by the order of
-the calls, named ones by name. The blocking functions that return new tensors are differentiable.
+their tensors must not change until then. Un-named operations are matched with the other ranks' by the order
+of the calls, named ones by name. The blocking functions that return new tensors are differentiable.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch import differentiable
 from horovod.torch.compression import Compression, Compressor
 from horovod.torch.tensors import collectives
+from horovod.torch.uncompiled import uncompiled
 
 Splits = Sequence[int] | Tensor
 
-poll = table.poll
-synchronize = table.synchronize
+poll = uncompiled(table.poll)
+synchronize = uncompiled(table.synchronize)
+_submit_allgather = uncompiled(collectives.allgather)
+_submit_alltoall = uncompiled(collectives.alltoall)
+_submit_reducescatter = uncompiled(collectives.reducescatter)
 
 
 def _readable(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -52,6 +56,31 @@ def _overlaps(tensor: Tensor) -> bool:
     return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
+@uncompiled
+def _submit_allreduce(
+    tensors: Iterable[Tensor],
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    in_place: bool = False,
+    grouped: bool = False,
+) -> int:
+    checked = _writable(tensors) if in_place else _readable(tensors)
+    return collectives.allreduce(
+        checked, name, op, prescale, postscale, process_set, in_place=in_place, grouped=grouped
+    )
+
+
+@uncompiled
+def _submit_broadcast(
+    tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet, in_place: bool = False
+) -> int:
+    [tensor] = _writable((tensor,)) if in_place else _readable((tensor,))
+    return collectives.broadcast(tensor, root_rank, name, process_set, in_place=in_place)
+
+
 def allreduce_async(
     tensor: Tensor,
     average: bool | None = None,
@@ -63,9 +92,7 @@ def allreduce_async(
 ) -> int:
     """allreduce() as a handle; its result has no gradient."""
     op = common.reduce_op(op, average)
-    return collectives.allreduce(
-        _readable((tensor,)), name, op, prescale_factor, postscale_factor, process_set
-    )
+    return _submit_allreduce((tensor,), name, op, prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_async_(
@@ -79,8 +106,8 @@ def allreduce_async_(
 ) -> int:
     """allreduce_() as a handle."""
     op = common.reduce_op(op, average)
-    return collectives.allreduce(
-        _writable((tensor,)), name, op, prescale_factor, postscale_factor, process_set, in_place=True
+    return _submit_allreduce(
+        (tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True
     )
 
 
@@ -115,10 +142,10 @@ def allreduce_(
 ) -> Tensor:
     """allreduce() that overwrites its tensor and returns it."""
     op = common.reduce_op(op, average)
-    handle = collectives.allreduce(
-        _writable((tensor,)), name, op, prescale_factor, postscale_factor, process_set, in_place=True
+    handle = _submit_allreduce(
+        (tensor,), name, op, prescale_factor, postscale_factor, process_set, in_place=True
     )
-    table.synchronize(handle)
+    synchronize(handle)
     return tensor
 
 
@@ -133,9 +160,7 @@ def grouped_allreduce_async(
 ) -> int:
     """grouped_allreduce() as a handle that resolves to a tuple."""
     op = common.reduce_op(op, average)
-    return collectives.allreduce(
-        _readable(tensors), name, op, prescale_factor, postscale_factor, process_set, grouped=True
-    )
+    return _submit_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True)
 
 
 def grouped_allreduce_async_(
@@ -149,8 +174,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """grouped_allreduce_() as a handle that resolves to a tuple."""
     op = common.reduce_op(op, average)
-    return collectives.allreduce(
-        _writable(tensors),
+    return _submit_allreduce(
+        tensors,
         name,
         op,
         prescale_factor,
@@ -189,11 +214,11 @@ def grouped_allreduce_(
 ) -> list[Tensor]:
     """grouped_allreduce() that overwrites its tensors and returns them."""
     op = common.reduce_op(op, average)
-    written = _writable(tensors)
-    handle = collectives.allreduce(
+    written = list(tensors)
+    handle = _submit_allreduce(
         written, name, op, prescale_factor, postscale_factor, process_set, in_place=True, grouped=True
     )
-    table.synchronize(handle)
+    synchronize(handle)
     return written
 
 
@@ -201,7 +226,7 @@ def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """allgather() as a handle; its result has no gradient."""
-    return collectives.allgather(_readable((tensor,)), name, process_set)
+    return _submit_allgather(_readable((tensor,)), name, process_set)
 
 
 def allgather(
@@ -216,7 +241,7 @@ def grouped_allgather_async(
     tensors: Iterable[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """grouped_allgather() as a handle that resolves to a tuple."""
-    return collectives.allgather(_readable(tensors), name, process_set, grouped=True)
+    return _submit_allgather(_readable(tensors), name, process_set, grouped=True)
 
 
 def grouped_allgather(
@@ -230,14 +255,14 @@ def broadcast_async(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """broadcast() as a handle; its result has no gradient."""
-    return collectives.broadcast(_readable((tensor,))[0], root_rank, name, process_set)
+    return _submit_broadcast(tensor, root_rank, name, process_set)
 
 
 def broadcast_async_(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """broadcast_() as a handle."""
-    return collectives.broadcast(_writable((tensor,))[0], root_rank, name, process_set, in_place=True)
+    return _submit_broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
 def broadcast(
@@ -251,7 +276,7 @@ def broadcast_(
     tensor: Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
     """broadcast() that overwrites its tensor and returns it."""
-    table.synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+    synchronize(broadcast_async_(tensor, root_rank, name, process_set))
     return tensor
 
 
@@ -262,7 +287,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """alltoall() as a handle that always resolves to (output, received splits)."""
-    return collectives.alltoall(_readable((tensor,))[0], splits, name, process_set)
+    return _submit_alltoall(_readable((tensor,))[0], splits, name, process_set)
 
 
 def alltoall(
@@ -290,7 +315,7 @@ def reducescatter_async(
 ) -> int:
     """reducescatter() as a handle; its result has no gradient."""
     op = common.reduce_op(op, None)
-    return collectives.reducescatter(
+    return _submit_reducescatter(
         _readable((tensor,)), name, op, prescale_factor, postscale_factor, process_set
     )
 
@@ -324,7 +349,7 @@ def grouped_reducescatter_async(
 ) -> int:
     """grouped_reducescatter() as a handle that resolves to a tuple."""
     op = common.reduce_op(op, None)
-    return collectives.reducescatter(
+    return _submit_reducescatter(
         _readable(tensors), name, op, prescale_factor, postscale_factor, process_set, grouped=True
     )
 

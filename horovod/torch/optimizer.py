@@ -47,8 +47,8 @@ def DistributedOptimizer(
         with optimizer.skip_synchronize():
             optimizer.step()
 
-    The result is an instance of a new class that derives from the optimizer's own and has its name. It goes on
-    with the state that `optimizer` has, which should not be used any more.
+    The result is an instance of a new class that derives from the optimizer's own and has its name. It goes
+    on with the state that `optimizer` has, which should not be used any more.
 
     `named_parameters`: names that match the gradients between ranks; default: the order in the optimizer.
     `compression`: hvd.Compression.none, fp16, bf16, or a class with the same two static methods.
@@ -64,11 +64,12 @@ def DistributedOptimizer(
     groups = _groups(groups, num_groups)
     _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     names = name_parameters(optimizer.param_groups, named_parameters)
-    if op == Adasum and size() > 1:
+    ranks = size()  # before anything that does not need hvd.init(), but would be wrong without
+    if op == Adasum and ranks > 1:
         if process_set is not global_process_set:
             raise NotImplementedError("op=hvd.Adasum works on the global process set only")
-        if not num_rank_is_power_2(size()):
-            raise NotImplementedError(f"op=hvd.Adasum needs a power of two of ranks, there are {size()}")
+        if not num_rank_is_power_2(ranks):
+            raise NotImplementedError(f"op=hvd.Adasum needs a power of two of ranks, there are {ranks}")
         return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), backward_passes_per_step)
     reduction = Reduction(
         op=Average if op == Adasum else op,  # of one rank
@@ -80,7 +81,7 @@ def DistributedOptimizer(
     )
     reducer: GradientReducer | None = None
     # An elastic job may grow: the hooks must be there already.
-    if process_set.included() and (size() > 1 or config.read(os.environ).elastic):
+    if process_set.included() and (ranks > 1 or config.read(os.environ).elastic):
         reducer = GradientReducer(_units(names, groups, process_set), reduction, backward_passes_per_step)
     return _rebuilt(optimizer, _reducing_class, reducer, backward_passes_per_step)
 
@@ -150,7 +151,7 @@ def _rebuilt(
     derived.__name__, derived.__qualname__ = base.__name__, base.__qualname__
     derived.__module__, derived.__doc__ = base.__module__, base.__doc__
     derived._horovod_base = base
-    result = derived.__new__(derived)
+    result: Any = object.__new__(derived)
     result.__dict__.update(optimizer.__dict__)
     # A learning-rate scheduler may have put a `step` there that steps the old one.
     result.__dict__.pop("step", None)
@@ -289,7 +290,7 @@ def _adasum_class(base: type[Any]) -> type[Any]:
 
         def skip_synchronize(self) -> NoReturn:
             raise AssertionError(
-                "op=hvd.Adasum combines the updates, not the gradients: there is nothing to skip before step()"
+                "op=hvd.Adasum combines the updates, not the gradients: there is nothing to skip"
             )
 
         @functools.wraps(base.add_param_group)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from horovod.common.basics import Average, Sum
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.torch.ops import allgather_async
@@ -42,7 +43,17 @@ def sparse_allreduce_async(
             if op == Average:
                 floating = all_values.is_floating_point() or all_values.is_complex()
                 all_values = all_values.div_(size, rounding_mode=None if floating else "trunc")
-            finished.append(torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape))
+            try:
+                # Indices of other ranks: one that is too large for this shape would write anywhere.
+                result = torch.sparse_coo_tensor(
+                    all_indices.t(), all_values, tensor.shape, check_invariants=True
+                )
+            except RuntimeError as error:
+                raise HorovodInternalError(
+                    f"sparse tensor {name}: entries of another rank don't fit in the shape "
+                    f"{list(tensor.shape)} of this one: {error}"
+                ) from error
+            finished.append(result)
         return finished[0]
 
     return finish

@@ -51,7 +51,7 @@ def broadcast_optimizer_state(
     else:
         _adopt(optimizer, broadcast_object(None, root_rank), tensors)
     handles = [
-        broadcast_async_(tensor, root_rank, f"optimizer state {number}")
+        broadcast_async_(tensor, root_rank, f"optimizer_state.{number}")
         for number, tensor in enumerate(tensors)
     ]
     for handle in handles:
@@ -138,11 +138,8 @@ def _adopted(described: Any, local: Any, parameter: Tensor | None, tensors: list
         known = local if isinstance(local, dict) else {}
         return {key: _adopted(item, known.get(key), parameter, tensors) for key, item in described.items()}
     if type(described) in (list, tuple):
-        old = (
-            local
-            if type(local) is type(described) and len(local) == len(described)
-            else [None] * len(described)
-        )
+        same = type(local) is type(described) and len(local) == len(described)
+        old = local if same else [None] * len(described)
         return type(described)(
             [_adopted(item, known, parameter, tensors) for item, known in zip(described, old, strict=True)]
         )

@@ -108,14 +108,20 @@ class _Normalize(Function):
         mean, inverse = mean.to(kind), (variance + eps).rsqrt().to(kind)
         ctx.save_for_backward(input, weight, mean, inverse)
         ctx.total = total
-        scale = inverse if weight is None else inverse * weight.to(kind)
-        output = (input.to(kind) - _per_channel(mean, input)) * _per_channel(scale, input)
-        if bias is not None:
-            output += _per_channel(bias.to(kind), input)
-        return output.to(input.dtype)
+        return torch.batch_norm(
+            input,
+            None if weight is None else weight.to(kind),
+            None if bias is None else bias.to(kind),
+            mean,
+            variance.to(kind),
+            training=False,
+            momentum=0.0,
+            eps=eps,
+            cudnn_enabled=False,
+        )
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         input, weight, mean, inverse = ctx.saved_tensors
         kind = mean.dtype

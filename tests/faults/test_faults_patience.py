@@ -10,10 +10,12 @@ import pytest
 from fault_job import StartJob
 from runner_util import wait_until
 
+# Liveness does not depend on the transport, so one is enough as a rule.
+TRANSPORTS = pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
 STOPPED = 5.0  # seconds, well above HOROVOD_PEER_TIMEOUT_SECONDS
 
 
-@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=pytest.mark.slow)])
+@TRANSPORTS
 def test_busy_rank_is_not_dead(start: StartJob, transport: str) -> None:
     job = start(4, "program_busy.py", HOROVOD_TRANSPORT=transport)
     assert job.finish(60).returncode == 0
@@ -21,7 +23,7 @@ def test_busy_rank_is_not_dead(start: StartJob, transport: str) -> None:
         job.notes.wait(f"done-{rank}", 0)
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@TRANSPORTS
 def test_job_that_is_stopped_and_continued_goes_on(start: StartJob, transport: str) -> None:
     job = start(3, "program_steps.py", HOROVOD_TRANSPORT=transport)
     for rank in range(3):
