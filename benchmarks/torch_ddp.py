@@ -3,8 +3,8 @@
     python benchmarks/torch_ddp.py              # starts two processes, prints a table
     python benchmarks/torch_ddp.py --write      # and puts it into docs/benchmarks.md
 
-Both train the same models on the same data in the same processes, in turns, each round beginning with the other
-one. A round's time is that of the slowest rank. The weights must agree in the end.
+Both train the same models on the same data in the same processes, in turns, each round beginning with the
+other one. A round's time is that of the slowest rank. The weights must agree in the end.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ BEGIN, END = "<!-- torch-ddp -->", "<!-- /torch-ddp -->"
 HEADING = """
 ## Training with PyTorch, side by side with DistributedDataParallel
 
-`python benchmarks/torch_ddp.py --write`: the same models on the same data in the same processes, in turns, one thread
-per rank, DDP on gloo with its defaults. A round's time is that of the slowest rank; medians over the rounds.
+`python benchmarks/torch_ddp.py --write`: the same models on the same data in the same processes, in turns,
+one thread per rank. DDP is on gloo with its defaults, except that it need not broadcast buffers, which Horovod
+does not do either. A round's time is that of the slowest rank; medians over the rounds.
 """
 _STORE = "TORCH_DDP_STORE"
 
@@ -95,7 +96,7 @@ class Trainer:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
         self.optimizer: torch.optim.Optimizer = optimizer
         if ddp:
-            self.model = nn.parallel.DistributedDataParallel(model)
+            self.model = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
         else:
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
             self.optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -164,8 +165,8 @@ def table(lines: list[Line]) -> str:
 
 def circumstances(np: int) -> str:
     return (
-        f"{np} ranks on {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
-        f"torch {torch.__version__}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}."
+        f"{np} ranks on {os.cpu_count()} cores, Linux {platform.release()}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}."
     )
 
 

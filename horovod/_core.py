@@ -40,7 +40,7 @@ _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
 # Reduce operations
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
-TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2}
+TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2, "hierarchical": 3}
 LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
 
 # hvd_wait() returns at a signal; the slice only bounds the delay of one that another thread swallowed.
@@ -73,6 +73,7 @@ class _World(ctypes.Structure):
         ("affinity", c_int32),
         ("local_rank", c_int32),
         ("local_size", c_int32),
+        ("hosts", ctypes.POINTER(c_int32)),
     ]
 
 
@@ -198,6 +199,8 @@ class WorldLike(Protocol):
     def mesh_fds(self) -> Sequence[int] | None: ...
     @property
     def shm_fd(self) -> int: ...
+    @property
+    def hosts(self) -> Sequence[int] | None: ...
 
 
 class Tunables(NamedTuple):
@@ -347,6 +350,7 @@ class Engine:
             affinity=tunables.affinity,
             local_rank=world.local_rank,
             local_size=world.local_size,
+            hosts=_int32_array(world.hosts),
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

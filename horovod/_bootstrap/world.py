@@ -44,6 +44,7 @@ class World:
     liveness_fds: list[int] = field(default_factory=list)
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
+    hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host
 
     def release(self) -> None:
         """The descriptors have a new owner: forgets them, so that close() does nothing."""

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from horovod.common.basics import Sum, size
 from horovod.torch.ops import allgather, allreduce
+from horovod.torch.uncompiled import uncompiled
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -47,10 +48,15 @@ class SyncBatchNorm(_BatchNorm):
             self.num_batches_tracked.add_(1)
             if momentum is None:  # a cumulative average
                 momentum = 1.0 / float(self.num_batches_tracked)
-        output: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
+        return _normalized(
             input, self.weight, self.bias, self.running_mean, self.running_var, self.eps, momentum or 0.0
         )
-        return output
+
+
+@uncompiled
+def _normalized(*args: Any) -> Tensor:
+    output: Tensor = _Normalize.apply(*args)  # type: ignore[no-untyped-call]
+    return output
 
 
 def _compute_type(input: Tensor) -> torch.dtype:

@@ -44,6 +44,7 @@ class Job:
             str(HERE / program),
             *arguments,
             str(directory / "notes"),
+            cwd=directory,
             env={
                 "PYTHONPATH": str(Path(spec.origin).parents[1]),
                 "TMPDIR": str(self._temporary),
