@@ -33,8 +33,8 @@ HEADING = """
 ## Training with PyTorch, side by side with DistributedDataParallel
 
 `python benchmarks/torch_ddp.py --write`: the same models on the same data in the same processes, in turns,
-one thread per rank. DDP is on gloo with its defaults, except that it need not broadcast buffers, which Horovod
-does not do either. A round's time is that of the slowest rank; medians over the rounds.
+one thread per rank, DDP on gloo with its defaults. A round's time is that of the slowest rank; medians over
+the rounds.
 """
 _STORE = "TORCH_DDP_STORE"
 
@@ -53,11 +53,11 @@ class Work:
 def cnn() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
+        nn.GroupNorm(4, 16),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
+        nn.GroupNorm(4, 32),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
@@ -96,7 +96,7 @@ class Trainer:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
         self.optimizer: torch.optim.Optimizer = optimizer
         if ddp:
-            self.model = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+            self.model = nn.parallel.DistributedDataParallel(model)
         else:
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
             self.optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())

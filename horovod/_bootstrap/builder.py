@@ -106,12 +106,13 @@ class Builder:
         info, own = self._infos[rank], self._infos[self._rank]
         if rank == self._rank:
             return info["host"], info["pid"], True
-        if not (self._on_rank_zeros_host[rank] and self._on_rank_zeros_host[self._rank]):
-            return info["host"], info["pid"], False
+        together = self._on_rank_zeros_host[rank] and self._on_rank_zeros_host[self._rank]
         visible = self._credentials.get(rank, 0)
-        if visible > 0:
+        if together and visible > 0:
             return info["host"], visible, True
-        return info["host"], info["pid"], info["pid_namespace"] == own["pid_namespace"] != ""
+        # The host's name as well: copies of a virtual machine may share what should be unique.
+        same = info["pid_namespace"] == own["pid_namespace"] != "" and info["host"] == own["host"]
+        return info["host"], info["pid"], same
 
     # Stages
 

@@ -1,7 +1,7 @@
 """Gives an optimizer a class that is its own with a hook in front.
 
-The class has the name of the optimizer's own, derives from it, and reports it as `__class__`: models are saved
-with the plain optimizer's name and configuration and can be loaded without Horovod.
+The class has the name of the optimizer's own, derives from it, and reports it as `__class__`: models are
+saved with the plain optimizer's name and configuration and can be loaded without Horovod.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def hook_into(optimizer: Any, hook: type, options: Options) -> None:
 
 
 def hand_over(giver: Any, taker: Any, hook: type) -> None:
-    """Makes `taker` reduce in the place of `giver`, with the same state, unless it does so on its own account."""
+    """Makes `taker` reduce in the place of `giver`, with its state, unless it is distributed already."""
     if not is_distributed(taker):
         distribution = distribution_of(giver)
         hook_into(taker, hook, distribution.options)

@@ -1,4 +1,4 @@
-"""The Kerases of this world: Keras 3 with its backends, and legacy Keras (tf_keras; tf.keras up to TF 2.15)."""
+"""The kinds of Keras: Keras 3 with its backends, and legacy Keras (tf_keras; tf.keras up to TF 2.15)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def backend_of(keras: Any) -> str:
     name = TENSORFLOW if is_legacy(keras) else str(keras.backend.backend())
     if name not in (TENSORFLOW, TORCH):
         raise NotImplementedError(
-            f"Horovod works with Keras on TensorFlow or PyTorch, not on {name}: set KERAS_BACKEND=tensorflow or "
-            "KERAS_BACKEND=torch before keras is imported"
+            f"Horovod works with Keras on TensorFlow or PyTorch, not on {name}: set "
+            "KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch before keras is imported"
         )
     return name
 

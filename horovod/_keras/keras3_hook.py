@@ -31,12 +31,12 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
     def build(self, variables: Any) -> Any:
         """As the optimizer's."""
         result = super().build(variables)
-        # model.compile() puts a LossScaleOptimizer around under the policy mixed_float16. It skips steps whose
-        # gradients are not finite, on this rank: so the reduction has to come before. It is the caller here.
+        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around. It skips steps with
+        # gradients that are not finite, on its rank: so the reduction must come before. It is the caller here.
         caller = sys._getframe(1).f_locals.get("self")
         if getattr(caller, "inner_optimizer", None) is self:
             hand_over(self, caller, Keras3Hook)
-            vars(self)[_REDUCED_BEFORE] = True
+            self.__dict__[_REDUCED_BEFORE] = True
         return result
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> Any:
@@ -46,7 +46,7 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
         if not self.built and given:
             # Within apply() this may happen too late: in a branch of a graph, or after the reduction.
             self.build(given)
-        if not gradients or not self.built or vars(self).get(_REDUCED_BEFORE):
+        if not gradients or not self.built or self.__dict__.get(_REDUCED_BEFORE):
             return super().apply(gradients, given)
         variables = self._trainable_variables if given is None else given
         distribution = distribution_of(self)
@@ -65,16 +65,16 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
     ) -> Any:
         """As the optimizer's, with the gradients of all ranks."""
         gradients = list(grads)
-        if not vars(self).get(_REDUCED_BEFORE) and self.built:
+        if not self.__dict__.get(_REDUCED_BEFORE) and self.built:
             if distribution_of(self).options.backward_passes_per_step != 1:
                 raise ValueError("backward_passes_per_step > 1 does not work with stateless_apply()")
             gradients = distribution_of(self).reduce(gradients, self._trainable_variables)
-        before = vars(self).get(_REDUCED_BEFORE, False)
-        vars(self)[_REDUCED_BEFORE] = True  # it may call apply()
+        before = self.__dict__.get(_REDUCED_BEFORE, False)
+        self.__dict__[_REDUCED_BEFORE] = True  # it may call apply()
         try:
             return super().stateless_apply(optimizer_variables, gradients, trainable_variables)
         finally:
-            vars(self)[_REDUCED_BEFORE] = before
+            self.__dict__[_REDUCED_BEFORE] = before
 
 
 def _innermost(optimizer: Any) -> Any:

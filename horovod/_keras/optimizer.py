@@ -19,8 +19,8 @@ def distribute(optimizer: Any, options: Options) -> Any:
         hook_into(optimizer, LegacyHook, options)
     else:
         raise TypeError(
-            f"hvd.DistributedOptimizer() of Keras takes a Keras optimizer, got {type(optimizer).__name__}; for "
-            "those of tf.compat.v1.train use horovod.tensorflow.DistributedOptimizer()"
+            f"hvd.DistributedOptimizer() of Keras takes a Keras optimizer, got {type(optimizer).__name__}; "
+            "for those of tf.compat.v1.train use horovod.tensorflow.DistributedOptimizer()"
         )
     return optimizer
 

@@ -35,7 +35,9 @@ def allgather(keras: Any, value: Any, name: str | None) -> Any:
 
 def broadcast(keras: Any, value: Any, root_rank: int, name: str | None) -> Any:
     """The root's value."""
-    return _result(keras, flavours.collectives_of(keras).broadcast(_tensor(keras, value), root_rank, name=name))
+    return _result(
+        keras, flavours.collectives_of(keras).broadcast(_tensor(keras, value), root_rank, name=name)
+    )
 
 
 def reducescatter(keras: Any, value: Any, name: str | None, op: int = Average) -> Any:

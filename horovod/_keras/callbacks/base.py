@@ -26,7 +26,8 @@ class HorovodCallback(Callback):  # type: ignore[misc]
                 else "set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
             )
             raise ValueError(
-                f"{type(self).__name__} is for Keras {self.keras.__version__}, but the model is of {theirs}: {remedy}"
+                f"{type(self).__name__} is for Keras {self.keras.__version__}, but the model is of {theirs}: "
+                f"{remedy}"
             )
         super().set_model(model)
 

@@ -36,5 +36,7 @@ class BestModel(HorovodCallback):
     def on_train_begin(self, logs: Any = None) -> None:
         """ValueError if there is no path yet."""
         if str(self.filepath).startswith(_UNSET):
-            raise ValueError(f"set the filepath of {type(self).__name__} before training: callback.filepath = ...")
+            raise ValueError(
+                f"set the filepath of {type(self).__name__} before training: callback.filepath = ..."
+            )
         super().on_train_begin(logs)

@@ -14,7 +14,7 @@ Multiplier = float | Callable[[float], float]
 
 
 class LearningRateSchedule(HorovodCallback):
-    """Sets the learning rate to initial_lr * multiplier(epoch) in the epochs from start_epoch up to end_epoch."""
+    """Sets the rate to initial_lr * multiplier(epoch) in the epochs from start_epoch up to end_epoch."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class LearningRateSchedule(HorovodCallback):
 
 
 class LearningRateWarmup(LearningRateSchedule):
-    """Raises the rate from initial_lr / size to initial_lr, linearly and batch by batch, in the first epochs."""
+    """Raises the rate linearly from initial_lr / size to initial_lr, batch by batch in the first epochs."""
 
     def __init__(
         self,

@@ -26,10 +26,15 @@ class MetricAverage(HorovodCallback):
         if not logs:
             return
         names = sorted(logs)
-        # The names travel in the operation's: ranks with different metrics do not get each other's averages.
+        everyones = hvd.allgather_object(names, name="MetricAverageCallback.names")
+        if any(other != names for other in everyones):
+            raise ValueError(
+                f"the ranks have different metrics, which can't be averaged: {everyones}; give each rank "
+                "validation data, and put callbacks that add metrics on some ranks only after MetricAverageCallback"
+            )
         averages = hvd.grouped_allreduce(
             [np.asarray(logs[name], np.float64) for name in names],
-            name="metrics." + ".".join(names),
+            name="MetricAverageCallback",
             op=hvd.Average,
         )
         for name, average in zip(names, averages, strict=True):
