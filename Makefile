@@ -71,7 +71,7 @@ endef
 
 asan: $(VENV)/.tools
 	$(call sanitized,asan,address$(COMMA)undefined)
-	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan --output-on-failure --timeout 1200
+	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan -E fuzz --output-on-failure --timeout 1200
 
 tsan: $(VENV)/.tools
 	$(call sanitized,tsan,thread)

@@ -80,9 +80,9 @@ std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, 
 // peers[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
 std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort);
 
-// Both: `memory` is the start of shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it
-// is alone there; hosts[r] is the number of rank r's host. Values are combined host by host, see
-// HierarchicalCommunicator.
+// Shared memory within a host, sockets (`peers`, as for tcp) between hosts: `memory` is the start of
+// shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
+// the number of rank r's host. Values are combined host by host, see HierarchicalCommunicator.
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
                                                        std::vector<int> peers, int rank,
                                                        const AbortSignal& abort);

@@ -31,8 +31,8 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
     def build(self, variables: Any) -> Any:
         """As the optimizer's."""
         result = super().build(variables)
-        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around. It skips steps with
-        # gradients that are not finite, on its rank: so the reduction must come before. It is the caller here.
+        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around, which calls
+        # this. It skips steps with gradients that are not finite on its rank: the reduction must come first.
         caller = sys._getframe(1).f_locals.get("self")
         if getattr(caller, "inner_optimizer", None) is self:
             hand_over(self, caller, Keras3Hook)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from horovod.common import session as sessions
 from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.util import _executing_eagerly
 
 
 class _KnownSet(ProcessSet):
@@ -26,8 +27,16 @@ class _KnownSet(ProcessSet):
         return ranks.index(session.place.rank)
 
 
+def _name(op: Any) -> str | None:
+    """After the operation itself, whose name is the same on all ranks; a gradient tensor's need not be."""
+    if _executing_eagerly():
+        return None
+    return f"{op.outputs[0].op.name.rsplit('/', 1)[-1]}_grad"
+
+
 def _common(op: Any) -> dict[str, Any]:
     return {
+        "name": _name(op),
         "ignore_name_scope": bool(op.get_attr("ignore_name_scope")),
         "process_set": _KnownSet(int(op.get_attr("process_set_id"))),
     }

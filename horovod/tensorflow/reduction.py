@@ -90,7 +90,9 @@ class GradientReduction:
         if self.sparse_as_dense:
             inputs = [tf.convert_to_tensor(value) for value in inputs]
         owners = None if variables is None else [tf_variable(variables[i]) for i in present]
-        names = [f"grad_{i}" for i in present] if use_generic_names else None
+        # By number: the names of gradient tensors depend on shapes and on what else a rank has in its graph.
+        prefix = "grad" if use_generic_names else "HorovodAllreduce_grad"
+        names = [f"{prefix}_{i}" for i in present]
 
         def reduce() -> list[Any]:
             with tf.name_scope(f"{self.name}_Allreduce"):
@@ -118,21 +120,20 @@ class GradientReduction:
 
         return list(tf.cond(included, member, alone))
 
-    def _reduce(self, inputs: list[Any], owners: list[Any] | None, names: list[str] | None) -> list[Any]:
+    def _reduce(self, inputs: list[Any], owners: list[Any] | None, names: list[str]) -> list[Any]:
         results = list(inputs)
         for group in self._partition(len(inputs), owners):
             if len(group) == 1 and self.groups is None:
                 (i,) = group
-                name = names[i] if names else None
-                results[i] = allreduce(inputs[i], name=name, **self._arguments(inputs[i]))
+                results[i] = allreduce(inputs[i], name=names[i], **self._arguments(inputs[i]))
                 continue
             for sparse in (False, True):
                 # Factors do not go with slices, which have no sum that could overflow.
                 members = [i for i in group if isinstance(inputs[i], tf.IndexedSlices) == sparse]
-                name = f"{names[members[0]]}_to_{names[members[-1]]}" if names and members else None
-                values = [inputs[i] for i in members]
                 if not members:
                     continue
+                values = [inputs[i] for i in members]
+                name = f"{names[members[0]]}_to_{members[-1]}"
                 reduced = grouped_allreduce(values, name=name, **self._arguments(values[0]))
                 for i, value in zip(members, reduced, strict=True):
                     results[i] = value

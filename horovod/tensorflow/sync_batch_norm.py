@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import tensorflow as tf
@@ -19,16 +20,17 @@ def _over_ranks(mean: Any, variance: Any) -> tuple[Any, Any]:
     return mean, mean_of_squares - tf.square(mean)
 
 
+# tf_keras and Keras 2 have the argument, and in their default a kernel that computes the moments itself.
+_TAKES_FUSED = "reduction_axes" in inspect.signature(tf.keras.layers.BatchNormalization._moments).parameters
+
+
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """BatchNormalization that normalises in training with the mean and variance over all ranks."""
 
     def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:
         if fused or fused is None:
             raise ValueError("SyncBatchNormalization can't be fused: leave fused=False")
-        kwargs.setdefault("name", None)
-        if kwargs["name"] is None:
-            kwargs["name"] = tf.keras.backend.unique_object_name("sync_batch_normalization")
-        if _LEGACY:
+        if _TAKES_FUSED:
             kwargs["fused"] = False
         super().__init__(**kwargs)
 
@@ -36,6 +38,3 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         mean, variance = super()._moments(inputs, *args, **kwargs)
         return _over_ranks(mean, variance)
-
-
-_LEGACY = not tf.keras.__version__.startswith("3.")

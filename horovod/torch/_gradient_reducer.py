@@ -2,6 +2,9 @@
 
 Every parameter has a hook that autograd calls once its gradient is there. The hook submits the gradient, in
 place and by name; synchronize() submits what no hook has, waits for all and writes the results back.
+
+Small gradients wait for each other and are then submitted in one go. The engine fuses them either way, but is
+not woken for each, and does not take the core away from the backward pass so often.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from horovod.torch import ops
 from horovod.torch._prepared_allreduce import PreparedAllreduce
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
+
+# Of a network with many small gradients on 2 cores, a step took 17% less CPU time than with none held back;
+# much more gains nothing, and less of the communication would happen during the backward pass.
+_ENOUGH_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,8 @@ class _Unit:
         self.grouped = len(slots) > 1
         self.prepared = prepared
         self.waiting = 0  # slots whose gradient is not there yet
+        self.sent: list[_Sent] = []  # gradients that are in flight, or held back
         self.handle: Any = None  # of the operation in flight: an int, or a callable for a sparse gradient
-        self.sent: list[_Sent] = []
         for slot in slots:
             slot.unit = self
 
@@ -96,7 +103,7 @@ class _Hook:
             unit = slot.unit
             unit.waiting -= 1
             if unit.waiting == 0 and (reducer := self.reducer()) is not None:
-                reducer._submit(unit)
+                reducer._ready(unit)
 
 
 def _remove(removable: list[Any]) -> None:
@@ -122,6 +129,8 @@ class GradientReducer:
         self._removable: list[Any] = []
         self._taken_over = False
         self._units: list[_Unit] = []
+        self._held: list[_Unit] = []
+        self._held_bytes = 0
         weakref.finalize(self, _remove, self._removable).atexit = False
         for unit in units:
             self.add(unit)
@@ -140,8 +149,8 @@ class GradientReducer:
 
     @property
     def in_flight(self) -> bool:
-        """Whether gradients were submitted that synchronize() has not waited for."""
-        return any(unit.handle is not None for unit in self._units)
+        """Whether gradients have set out that synchronize() has not waited for."""
+        return any(unit.sent for unit in self._units)
 
     def set_passes_per_step(self, passes: int) -> None:
         self._passes = passes
@@ -150,11 +159,12 @@ class GradientReducer:
     def restart(self) -> None:
         """Counts the backward passes from the beginning, except for what is in flight."""
         for unit in self._units:
-            if unit.handle is None:
+            if not unit.sent:
                 self._expect(unit)
 
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or because other gradients are to be computed."""
+        self._held, self._held_bytes = [], 0
         for unit in self._units:
             handle, unit.handle, unit.sent = unit.handle, None, []
             if isinstance(handle, int):
@@ -180,9 +190,12 @@ class GradientReducer:
             raise RuntimeError(
                 "a newer hvd.DistributedOptimizer has taken over the parameters of this one; use that"
             )
+        self._held, self._held_bytes = [], 0
         for unit in self._units:
             if unit.handle is None:
-                self._submit(unit)
+                if not unit.sent:
+                    self._load(unit)
+                self._send(unit)
         failure: HorovodInternalError | None = None
         with torch.no_grad():
             for unit in self._units:
@@ -224,19 +237,32 @@ class GradientReducer:
         register: Any = parameter.register_post_accumulate_grad_hook
         self._removable.append(register(slot.hook))
 
-    def _submit(self, unit: _Unit) -> None:
-        reduction = self._reduction
+    def _ready(self, unit: _Unit) -> None:
+        """All gradients of a unit are there: sends them, with those held back, or holds them back too."""
+        self._load(unit)
+        self._held.append(unit)
+        for one in unit.sent:
+            self._held_bytes += _ENOUGH_BYTES if one.outgoing.is_sparse else one.outgoing.nbytes
+        if self._held_bytes >= _ENOUGH_BYTES:
+            held, self._held, self._held_bytes = self._held, [], 0
+            for each in held:
+                self._send(each)
+
+    def _load(self, unit: _Unit) -> None:
+        sent = [self._prepare(slot) for slot in unit.slots if slot.parameter.requires_grad]
+        for one in sent if unit.grouped else ():
+            if one.outgoing.is_sparse:
+                raise NotImplementedError(
+                    f"{one.slot.name} has a sparse gradient and is in a group; "
+                    "use sparse_as_dense=True or leave it out of the groups"
+                )
+        unit.sent = sent
+
+    def _send(self, unit: _Unit) -> None:
+        reduction, sent = self._reduction, unit.sent
+        if not sent:
+            return
         if unit.grouped:
-            sent = [self._prepare(slot) for slot in unit.slots if slot.parameter.requires_grad]
-            for one in sent:
-                if one.outgoing.is_sparse:
-                    raise NotImplementedError(
-                        f"{one.slot.name} has a sparse gradient and is in a group; "
-                        "use sparse_as_dense=True or leave it out of the groups"
-                    )
-            if not sent:
-                return
-            unit.sent = sent
             unit.handle = ops.grouped_allreduce_async_(
                 [one.outgoing for one in sent],
                 name=unit.slots[0].name,
@@ -246,21 +272,17 @@ class GradientReducer:
                 process_set=reduction.process_set,
             )
             return
-        slot = unit.slots[0]
-        if not slot.parameter.requires_grad:
-            return
-        one = self._prepare(slot)
-        unit.sent = [one]
+        one = sent[0]
         if unit.prepared is not None and PreparedAllreduce.takes(one.outgoing):
             unit.handle = unit.prepared.submit(one.outgoing)
         elif one.outgoing.is_sparse:
             unit.handle = sparse_allreduce_async(
-                one.outgoing, slot.name, reduction.op, process_set=reduction.process_set
+                one.outgoing, one.slot.name, reduction.op, process_set=reduction.process_set
             )
         else:
             unit.handle = ops.allreduce_async_(
                 one.outgoing,
-                name=slot.name,
+                name=one.slot.name,
                 op=reduction.op,
                 prescale_factor=reduction.prescale,
                 postscale_factor=reduction.postscale,
@@ -297,16 +319,14 @@ class GradientReducer:
 
     def _write_back(self, one: _Sent, output: torch.Tensor) -> None:
         parameter, gradient = one.slot.parameter, one.gradient
-        if output is not gradient:
-            if not self._plain and not output.is_sparse:
-                output = self._reduction.compression.decompress(output, one.context)
-            if not gradient.is_sparse:
-                if output is not gradient:
-                    gradient.copy_(output)
-            elif output.is_sparse:
-                gradient = output
-            else:
-                gradient = output.to_sparse(gradient.sparse_dim())
+        if not self._plain and not output.is_sparse:
+            output = self._reduction.compression.decompress(output, one.context)
+        if output.is_sparse:
+            gradient = output
+        elif gradient.is_sparse:
+            gradient = output.to_sparse(gradient.sparse_dim())
+        elif output is not gradient:
+            gradient.copy_(output)
         # Also restores a gradient that was set to None on the way, by model.zero_grad() for example.
         if parameter.grad is not gradient:
             parameter.grad = gradient

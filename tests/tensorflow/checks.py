@@ -7,6 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")  # it does not like how often we trace
+
 from checks_collectives import *  # noqa: E402, F403
 from checks_errors import *  # noqa: E402, F403
 from checks_gradients import *  # noqa: E402, F403

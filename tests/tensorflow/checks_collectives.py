@@ -71,7 +71,7 @@ def check_allreduce_leaves_its_input() -> None:
     v = tf.Variable([1.0, 2.0])
     for _ in range(3):
         both(lambda x: hvd.allreduce(x, op=hvd.Sum), x)
-        both(lambda: hvd.allreduce(v, op=hvd.Sum)) if False else hvd.allreduce(v, op=hvd.Sum)
+        hvd.allreduce(v, op=hvd.Sum)
         tf.function(lambda: hvd.allreduce(v, op=hvd.Sum))()
     same(x, tf.constant([1.0, 2.0]))
     same(v.read_value(), tf.constant([1.0, 2.0]))
@@ -147,7 +147,9 @@ def check_allgather() -> None:
     n, r = hvd.size(), hvd.rank()
     for dtype in MOVABLE:
         tensor = tf.cast(tf.fill([r, 2], r), dtype)
-        expected = tf.cast(tf.repeat(tf.range(n), tf.range(n))[:, tf.newaxis] * tf.ones([1, 2], tf.int32), dtype)
+        expected = tf.cast(
+            tf.repeat(tf.range(n), tf.range(n))[:, tf.newaxis] * tf.ones([1, 2], tf.int32), dtype
+        )
         for result in both(hvd.allgather, tensor):
             same(result, expected)
     for results in both(lambda a, b: hvd.grouped_allgather([a, b]), tf.fill([2], r), tf.fill([r, 3], 1.0)):
@@ -263,7 +265,7 @@ def check_control_flow() -> None:
 
 
 def check_constants_and_twins() -> None:
-    """A constant must not be reduced ahead of time, nor equal operations be merged: on one rank that would hang."""
+    """A constant must not be reduced beforehand, nor equal operations merged: on one rank it would hang."""
     rank = hvd.rank()
 
     @tf.function
@@ -287,11 +289,8 @@ def check_process_sets() -> None:
     assert hvd.global_process_set.size() == n
     even = hvd.add_process_set(list(range(0, n, 2)))
     number = even.process_set_id
-    for included in both(lambda: hvd.process_set_included_op(number)) if False else [
-        hvd.process_set_included_op(number),
-        tf.function(lambda: hvd.process_set_included_op(number))(),
-    ]:
-        assert included == int(r % 2 == 0)
+    for ask in (lambda: hvd.process_set_included_op(number), hvd.process_set_included_op):
+        assert tf.function(ask)() == ask() == int(r % 2 == 0 or ask is hvd.process_set_included_op)
     assert hvd.size_op(number) == len(even.ranks)
     if r % 2 == 0:
         members = float(len(even.ranks))
@@ -356,7 +355,12 @@ def check_broadcast_variables() -> None:
     assert all(bool(tf.reduce_all(tf.cast(v, tf.float32) == 1.0)) for v in variables)
     for v in variables[:4]:
         v.assign(tf.zeros_like(v) + r)
-    tf.function(lambda: hvd.broadcast_variables(variables[:4], root_rank=0, inplace=True))()
+
+    @tf.function
+    def from_first() -> None:
+        hvd.broadcast_variables(variables[:4], root_rank=0, inplace=True)
+
+    from_first()
     assert all(bool(tf.reduce_all(v == 0.0)) for v in variables[:4])
     hvd.broadcast_variables([], root_rank=0)
     values = hvd.broadcast_([tf.Variable([float(r)]), tf.Variable([r])], 1)

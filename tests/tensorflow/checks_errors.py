@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import tensorflow as tf
 from util_expect import raises
 
+import horovod.numpy as arrays
 import horovod.tensorflow as hvd
 
 PRECONDITION = tf.errors.FailedPreconditionError
@@ -26,7 +26,9 @@ def check_ranks_disagree() -> None:
         lambda: hvd.allreduce(tf.ones([2]), op=hvd.Sum, prescale_factor=1.0 if first else 2.0),
         lambda: hvd.broadcast(tf.ones([2]), 0 if first else 1),
         lambda: hvd.allgather(tf.ones([2, 2 if first else 3])),
-        lambda: hvd.allreduce(tf.ones([2]), name="kind") if first else hvd.allgather(tf.ones([2]), name="kind"),
+        lambda: (
+            hvd.allreduce(tf.ones([2]), name="kind") if first else hvd.allgather(tf.ones([2]), name="kind")
+        ),
         lambda: hvd.allgather(tf.constant(1.0)),
         lambda: hvd.reducescatter(tf.constant(1.0)),
     ):
@@ -59,20 +61,16 @@ def check_local_mistakes() -> None:
 
 
 def check_duplicate_names() -> None:
-    @tf.function
-    def twice(x: Any) -> Any:
-        one = hvd.mpi_ops.library.horovod_allreduce(x, reduce_op=hvd.Sum, tensor_name="same")
-        two = hvd.mpi_ops.library.horovod_allreduce(x, reduce_op=hvd.Sum, tensor_name="same")
-        return one + two
-
-    # One of the two waits for rank 0, which comes last; the other is refused.
+    """One is pending until the last rank comes; on the others a second one of that name is refused."""
+    array = np.ones(2, np.float32)
     if hvd.rank() > 0:
-        with raises(INVALID, "still pending"):
-            twice(tf.ones([2]))
-    else:
-        while True:  # the others' first one
-            hvd.allreduce(tf.ones([2]), name="same", op=hvd.Sum)
-            break
+        handle = arrays.allreduce_async(array, name="same", op=hvd.Sum)
+        with raises(INVALID, "still pending", "HorovodAllreduce"):
+            hvd.allreduce(tf.ones([2]), name="allreduce.same", op=hvd.Sum)
+    arrays.barrier()
+    if hvd.rank() == 0:
+        handle = arrays.allreduce_async(array, name="same", op=hvd.Sum)
+    assert arrays.synchronize(handle)[0] == hvd.size()
     goes_on()
 
 

@@ -15,7 +15,11 @@ def outcome(layer: Any, x: Any) -> tuple[Any, ...]:
     with tf.GradientTape() as tape:
         y = layer(x, training=True)
         loss = tf.reduce_sum(y * tf.cast(tf.range(4), tf.float32) + y**3)
-    tape = hvd.DistributedGradientTape(tape, op=hvd.Sum) if isinstance(layer, hvd.SyncBatchNormalization) else tape
+    tape = (
+        hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        if isinstance(layer, hvd.SyncBatchNormalization)
+        else tape
+    )
     gradients = tape.gradient(loss, layer.trainable_variables)
     return y.numpy(), [g.numpy() for g in gradients], [v.numpy() for v in layer.non_trainable_variables]
 
@@ -23,7 +27,9 @@ def outcome(layer: Any, x: Any) -> tuple[Any, ...]:
 def check_sync_batch_normalization() -> None:
     n, r = hvd.size(), hvd.rank()
     x = np.random.default_rng(5).normal(size=(n, 6, 4)).astype(np.float32) * 3 + 1
-    whole, gradients, statistics = outcome(tf.keras.layers.BatchNormalization(), tf.constant(x.reshape(n * 6, 4)))
+    whole, gradients, statistics = outcome(
+        tf.keras.layers.BatchNormalization(), tf.constant(x.reshape(n * 6, 4))
+    )
     layer = hvd.SyncBatchNormalization()
     assert layer.name.startswith("sync_batch_normalization") and isinstance(layer, tf.keras.layers.Layer)
     mine, my_gradients, my_statistics = outcome(layer, tf.constant(x[r]))
@@ -44,7 +50,9 @@ def check_sync_batch_normalization() -> None:
 def check_keras_variables_and_models() -> None:
     """Model and optimizer variables as Keras has them, with the tape."""
     r = hvd.rank()
-    model = tf.keras.Sequential([tf.keras.layers.Dense(3), tf.keras.layers.Dropout(0.1), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Dense(3), tf.keras.layers.Dropout(0.1), tf.keras.layers.Dense(1)]
+    )
     optimizer = tf.keras.optimizers.Adam(0.01)
     x = tf.ones([2, 4]) * (r + 1.0)
 

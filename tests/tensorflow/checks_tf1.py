@@ -49,8 +49,8 @@ def train(distributed: bool, which: int, resource: bool) -> np.ndarray[Any, Any]
             checkpoints = directory if hvd.rank() == 0 else None
             with tf1.train.MonitoredTrainingSession(checkpoint_dir=checkpoints, hooks=hooks) as session:
                 while not session.should_stop():
-                    _, value = session.run([train_op, w], {inputs: x, labels: y})
-                    value = session.run_step_fn(lambda c: c.session.run(w))
+                    session.run(train_op, {inputs: x, labels: y})
+                    value = session.run_step_fn(lambda step_context: step_context.session.run(w))
     return np.asarray(value)
 
 

@@ -65,7 +65,6 @@ def check_parts_equal_the_whole() -> None:
             np.testing.assert_allclose(actual, wanted, atol=0.05)
 
 
-
 def check_tape() -> None:
     n, r = hvd.size(), hvd.rank()
     mean = (n + 1) / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import time
 import warnings
 import weakref
 from typing import Any
@@ -120,19 +121,28 @@ def check_arguments() -> None:
 
 
 def check_gradients_travel_during_backward() -> None:
-    """The last layer's gradient is there before the first layer's is computed."""
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    """The last layer's gradient is combined before the first layer's is computed."""
+    first, last = nn.Linear(3, 1000, bias=False), nn.Linear(1000, 1000, bias=False)
+    model = nn.Sequential(first, last)
+    nn.init.ones_(first.weight)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
     )
-    seen: list[bool] = []
+    seen: list[float] = []
 
-    def first_layer(module: Any, inputs: Any, outputs: Any) -> None:
-        seen.append(optimizer._horovod.in_flight)
+    def at_the_first_layer(gradient: torch.Tensor) -> None:
+        handle = optimizer._horovod._units[1].handle
+        deadline = time.monotonic() + 30
+        while not hvd.poll(handle) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert last.weight.grad is not None
+        seen.append(last.weight.grad[0, 0].item())
 
-    model[0].register_full_backward_hook(first_layer)
-    model(torch.ones(1, 3, requires_grad=True)).sum().backward()
-    assert seen == [True]
+    inputs = torch.full((1, 3), hvd.rank() + 1.0, requires_grad=True)
+    inputs.register_hook(at_the_first_layer)
+    model(inputs).sum().backward()
+    assert seen == [3 * total(lambda r: r + 1) / hvd.size()], seen
+    assert optimizer._horovod.in_flight
     optimizer.step()
     assert not optimizer._horovod.in_flight
 
@@ -375,6 +385,23 @@ def check_hooks_go_with_the_optimizer() -> None:
     backward(model)
     assert not model.weight._post_accumulate_grad_hooks
     assert model.bias.grad.tolist() == [2.0, 2.0]
+
+
+def check_compressor_that_works_in_place() -> None:
+    class Halves:
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return tensor.div_(2), None
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+            return tensor * 2
+
+    for arguments in ({}, {"groups": 1}):
+        model, optimizer = one_layer(compression=Halves, **arguments)
+        backward(model)
+        optimizer.step()
+        assert model.bias.grad.tolist() == [1.0, 1.0]
 
 
 def check_disagreement() -> None:

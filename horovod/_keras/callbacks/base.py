@@ -19,15 +19,12 @@ class HorovodCallback(Callback):  # type: ignore[misc]
     def set_model(self, model: Any) -> None:
         """Keras calls it. ValueError if the model is not one of the callback's Keras."""
         if model is not None and not isinstance(model, self.keras.Model):
-            theirs = "Keras 3" if hasattr(model, "stateless_call") else "legacy Keras (tf_keras)"
-            remedy = (
-                "use horovod.keras, or horovod.tensorflow.keras without TF_USE_LEGACY_KERAS=1"
-                if theirs == "Keras 3"
-                else "set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
-            )
             raise ValueError(
-                f"{type(self).__name__} is for Keras {self.keras.__version__}, but the model is of {theirs}: "
-                f"{remedy}"
+                f"this {type(self).__name__} is for legacy Keras (tf_keras), but the model is of Keras 3: use "
+                "horovod.keras, or horovod.tensorflow.keras without TF_USE_LEGACY_KERAS=1"
+                if self.is_legacy
+                else f"this {type(self).__name__} is for Keras 3, but the model is of legacy Keras (tf_keras): "
+                "set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
             )
         super().set_model(model)
 

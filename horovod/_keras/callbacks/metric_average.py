@@ -30,7 +30,7 @@ class MetricAverage(HorovodCallback):
         if any(other != names for other in everyones):
             raise ValueError(
                 f"the ranks have different metrics, which can't be averaged: {everyones}; give each rank "
-                "validation data, and put callbacks that add metrics on some ranks only after MetricAverageCallback"
+                "validation data, and put callbacks that add metrics after MetricAverageCallback"
             )
         averages = hvd.grouped_allreduce(
             [np.asarray(logs[name], np.float64) for name in names],
