@@ -1,4 +1,4 @@
-"""The wheel as a user gets it: one for all Pythons, nothing but libc and libstdc++, works without a compiler."""
+"""The wheel as a user gets it: one for all Pythons, needs only libc and libstdc++, no compiler."""
 
 import re
 import subprocess

@@ -224,7 +224,7 @@ int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
 int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds) {
   auto task = engine->engine.task(handle);
   if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
-  int code = task->wait(seconds);
+  int code = engine->engine.wait(*task, seconds);
   return code == HVD_OK && !task->status().ok() ? fail(task->status()) : code;
 }
 

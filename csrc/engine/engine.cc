@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
+#include <chrono>
 
 #include "base/thread.h"
 #include "engine/agreement.h"
@@ -187,10 +187,7 @@ void Engine::announce(const std::vector<uint8_t>& frame) {
     control_.send(frame);  // if the connection is broken, the watch says so to all pending tasks
     unsent = control_.has_unsent();
   }
-  if (unsent) {
-    uint64_t one = 1;
-    [[maybe_unused]] ssize_t written = write(wake_fd_, &one, sizeof one);
-  }
+  if (unsent) wake();
 }
 
 std::shared_ptr<Task> Engine::task(hvd_handle handle) {
@@ -210,7 +207,7 @@ void Engine::shutdown() {
   bool send = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    send = !shutdown_sent_ && closed_.ok();
+    send = !shutdown_sent_ && closed_.ok() && !abort_->raised();
     shutdown_sent_ = true;
   }
   if (send) announce(wire::encode_text(MessageType::kShutdown, ""));
@@ -252,48 +249,115 @@ void Engine::run() {
       log_.warning("Can't pin the engine thread to core " + std::to_string(affinity_) +
                    " (HOROVOD_THREAD_AFFINITY).");
   }
+  run_until_finished();
+  if (abort_->raised()) {
+    std::lock_guard<std::mutex> driver(driver_mutex_);  // an operation under way ends first
+    fail_pending(abort_->reason());
+  }
+}
+
+// An application thread that waits is the driver if it comes first. In a row of blocking calls it is to be so
+// each time, so the engine thread takes over only when no such call has ended for a moment.
+void Engine::run_until_finished() {
+  constexpr timespec kMoment = {0, 200'000};
+  uint32_t seen = visits_.load();
+  while (!finished_ && !abort_->raised()) {
+    if (visits_.load() != seen) {
+      seen = visits_.load();
+      sleep(false, true, &kMoment);
+      continue;
+    }
+    std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+    if (!driver.owns_lock()) {
+      wants_wake_.store(true);
+      // If the driver left between the two looks, it may not have seen the wish.
+      if (!driver.try_lock()) {
+        sleep(false, true, nullptr);
+        continue;
+      }
+    }
+    drive();
+    if (finished_ || abort_->raised()) return;
+    sleep(true, true, nullptr);
+    drive();
+  }
+}
+
+// Runs everything that has arrived. The caller holds driver_mutex_.
+void Engine::drive() {
   try {
-    run_until_finished();
+    while (!finished_ && !abort_->raised()) {
+      const uint8_t* data = nullptr;
+      size_t size = 0;
+      switch (control_.receive(&data, &size)) {
+        case wire::Channel::Received::kFrame:
+          handle(data, size);
+          break;
+        case wire::Channel::Received::kNothing:
+          return;
+        case wire::Channel::Received::kClosed: {
+          // The watch knows better why; give it a moment.
+          pollfd watched{abort_->fd(), POLLIN, 0};
+          poll(&watched, 1, 200);
+          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost."));
+        }
+      }
+    }
   } catch (const std::exception& error) {
     abort_->raise(
         Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
   }
-  if (abort_->raised()) fail_pending(abort_->reason());
 }
 
-void Engine::run_until_finished() {
-  while (!finished_ && !abort_->raised()) {
-    const uint8_t* data = nullptr;
-    size_t size = 0;
-    switch (control_.receive(&data, &size)) {
-      case wire::Channel::Received::kFrame:
-        handle(data, size);
-        break;
-      case wire::Channel::Received::kNothing:
-        wait_for_messages();
-        break;
-      case wire::Channel::Received::kClosed: {
-        // The watch knows better why; give it a moment.
-        pollfd watched{abort_->fd(), POLLIN, 0};
-        poll(&watched, 1, 200);
-        abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost."));
-      }
-    }
-  }
-}
-
-void Engine::wait_for_messages() {
-  short wanted = POLLIN;
+// Until something arrives (if it is to `listen`), wake() is called (if it is `wakeable`), the abort signal is
+// raised or the time is up. Sends what the socket did not take before. False if a signal ended it.
+bool Engine::sleep(bool listen, bool wakeable, const timespec* limit) {
+  short wanted = listen ? POLLIN : 0;
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     control_.flush();
     if (control_.has_unsent()) wanted |= POLLOUT;
   }
-  pollfd polled[] = {{control_.fd(), wanted, 0}, {wake_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
-  poll(polled, 3, -1);
+  pollfd polled[] = {{wanted != 0 ? control_.fd() : -1, wanted, 0},
+                     {wakeable ? wake_fd_ : -1, POLLIN, 0},
+                     {abort_->fd(), POLLIN, 0}};
+  if (ppoll(polled, 3, limit, nullptr) < 0) return false;
   uint64_t count = 0;
   if (polled[1].revents != 0) [[maybe_unused]]
     ssize_t got = read(wake_fd_, &count, sizeof count);
+  return true;
+}
+
+int Engine::wait(Task& task, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  if (task.finished()) return HVD_OK;
+  std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+  if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  int code = HVD_IN_PROGRESS;
+  for (;;) {
+    drive();
+    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    if (task.finished() || left <= 0 || abort_->raised()) break;
+    timespec limit{};
+    limit.tv_sec = static_cast<time_t>(left);
+    limit.tv_nsec = static_cast<long>((left - static_cast<double>(limit.tv_sec)) * 1e9);
+    if (!sleep(true, false, &limit)) {
+      code = HVD_INTERRUPTED;
+      break;
+    }
+  }
+  driver.unlock();
+  visits_.fetch_add(1);
+  if (wants_wake_.exchange(false)) wake();
+  if (task.finished()) return HVD_OK;
+  return abort_->raised() ? task.wait(seconds) : code;  // the engine thread fails everything that is pending
+}
+
+void Engine::wake() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(wake_fd_, &one, sizeof one);
 }
 
 void Engine::handle(const uint8_t* data, size_t size) {

@@ -1,8 +1,11 @@
 // One rank's engine: takes requests from application threads, announces them to the coordinator, runs what it
-// releases, and finishes the tasks. Several engines may live in one process (tests run ranks as threads).
+// releases, and finishes the tasks. Running is the engine thread's work, or that of an application thread
+// that waits for a task anyway: that saves a thread switch. Several engines may live in one process (tests
+// run ranks as threads).
 #pragma once
 
 #include <atomic>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +45,8 @@ class Engine {
   ~Engine();
 
   Status submit(const hvd_request& request, hvd_handle* handle);
+  // As Task::wait(); meanwhile this thread runs what is released.
+  int wait(Task& task, double seconds);
   std::shared_ptr<Task> task(hvd_handle handle);
   void release(hvd_handle handle);
 
@@ -69,7 +74,9 @@ class Engine {
   void announce(const std::vector<uint8_t>& frame);
   void run();
   void run_until_finished();
-  void wait_for_messages();
+  void drive();
+  bool sleep(bool listen, bool wakeable, const timespec* limit);
+  void wake();
   void handle(const uint8_t* data, size_t size);
   void run_operation(wire::Operation& operation);
   std::shared_ptr<Task> take_pending(const std::string& key);
@@ -99,9 +106,14 @@ class Engine {
   bool shutdown_sent_ = false;
 
   std::mutex send_mutex_;
-  wire::Channel control_;  // sending under send_mutex_, receiving on the engine thread only
+  wire::Channel control_;  // sending under send_mutex_, receiving under driver_mutex_
   int wake_fd_;
-  bool finished_ = false;  // engine thread only
+
+  // Whoever holds it listens to the coordinator and runs what it releases.
+  std::mutex driver_mutex_;
+  std::atomic<bool> finished_{false};
+  std::atomic<uint32_t> visits_{0};      // how often an application thread has been the driver
+  std::atomic<bool> wants_wake_{false};  // the engine thread sleeps until the driver leaves
 
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Watch> watch_;

@@ -1,5 +1,5 @@
-// Typed arithmetic on plain memory. Every function picks the best instruction set of this machine at run time and
-// gives the same bits with each of them. Pointers need only element alignment. `count` is in elements.
+// Typed arithmetic on plain memory. Every function picks the best instruction set of this machine at run time
+// and gives the same bits with each of them. Pointers need only element alignment. `count` is in elements.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace hvd::kernels {
 
-// to[i] = finish(sources[0][i] op sources[1][i] op ... sources[n-1][i]), combined in that order, see Reduction.
-// float16 and bfloat16 are combined and finished in float32 and rounded once (to nearest even).
+// to[i] = finish(sources[0][i] op sources[1][i] op ... sources[n-1][i]), combined in that order, see
+// Reduction. float16 and bfloat16 are combined and finished in float32 and rounded once (to nearest even).
 // `to` may be exactly one of the sources; `copy` (or nullptr) receives the same values and overlaps nothing;
 // `stream_copy` asks for non-temporal stores to `copy`.
-void reduce(const Reduction& reduction, void* to, void* copy, bool stream_copy, const void* const* sources, int n,
-            size_t count);
+void reduce(const Reduction& reduction, void* to, void* copy, bool stream_copy, const void* const* sources,
+            int n, size_t count);
 
-// to[i] = from[i] * factor; may be in place. Integers multiply in double and truncate toward zero; bool is unchanged;
-// float16, bfloat16 and float32 multiply in float, complex by the real factor.
+// to[i] = from[i] * factor; may be in place. Integers multiply in double and truncate toward zero; bool is
+// unchanged; float16, bfloat16 and float32 multiply in float, complex by the real factor.
 void scale(DataType type, void* to, const void* from, size_t count, double factor);
 
 // memcpy with non-temporal stores, ordered before later stores of this thread.
@@ -25,10 +25,12 @@ void copy_streaming(void* to, const void* from, size_t bytes);
 
 // Adasum. dots[0] += a·b, dots[1] += a·a, dots[2] += b·b, in double. Floating types only.
 void dots(DataType type, const void* a, const void* b, size_t count, double dots[3]);
-// to[i] = ca * a[i] + cb * b[i], in double for float64, in float otherwise; `to` may be a or b. Floating types only.
+// to[i] = ca * a[i] + cb * b[i], in double for float64, in float otherwise; `to` may be a or b. Floating
+// types only.
 void combine(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
 
-// "avx2" or "generic": what this machine uses. Tests may ask for a lesser one; returns whether it is possible.
+// "avx2" or "generic": what this machine uses. Tests may ask for a lesser one; returns whether it is
+// possible.
 const char* instruction_set();
 bool use_instruction_set(const char* name);
 

@@ -14,7 +14,8 @@ void find_tensorflow_code();
 
 // TensorFlow hands its kernels a pointer to a std::function on the caller's stack, gone when the kernel
 // function returns. It is copied if it looks as expected; if it does not (another standard library), the
-// kernel function waits for the end of the operation instead, which is slower but right.
+// kernel function waits for the end of the operation instead: then only as many operations are in flight as
+// TensorFlow has threads.
 class Completion {
  public:
   explicit Completion(TF_AsyncOpKernelDoneCallback* callback);

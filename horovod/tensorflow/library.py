@@ -30,6 +30,9 @@ _CONCURRENT = (
 )
 
 
+_PATH = Path(_core.__file__).with_name("libhorovod_tf.so")
+
+
 def _load(path: Path) -> Any:
     try:
         library = tf.load_op_library(str(path))
@@ -50,5 +53,10 @@ def _let_run_concurrently() -> None:
     auto_control_deps.ASYNC_STATEFUL_OPS = auto_control_deps.ASYNC_STATEFUL_OPS.union(_CONCURRENT)
 
 
-library = _load(Path(_core.__file__).with_name("libhorovod_tf.so"))
+def register_xla() -> bool:
+    """Whether XLA has been told of our custom call. To be called once."""
+    return bool(ctypes.CDLL(str(_PATH)).horovod_tf_register_xla())
+
+
+library = _load(_PATH)
 _let_run_concurrently()

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod._core import ALLREDUCE, BROADCAST
 from horovod.common.basics import (
     Adasum,
     Average,
@@ -44,6 +45,7 @@ from horovod.common.basics import (
     stop_timeline,
 )
 from horovod.common.process_sets import ProcessSet, global_process_set, id_of
+from horovod.tensorflow import xla
 from horovod.tensorflow.library import library
 from horovod.tensorflow.util import _executing_eagerly
 
@@ -129,6 +131,10 @@ def _allreduce(
 ) -> Any:
     """The ranks' tensors combined element by element."""
     tensor = tf.convert_to_tensor(tensor)
+    if xla.compiling():
+        return _grouped_allreduce(
+            [tensor], name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )[0]
     return library.horovod_allreduce(
         tensor,
         reduce_op=op,
@@ -152,6 +158,15 @@ def _grouped_allreduce(
     tensors = _tensors(tensors)
     if not tensors:
         return []
+    if xla.compiling():
+        reduction = (op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
+        number = id_of(process_set)
+        return xla.call(
+            xla.Operation("HorovodAllreduce", ALLREDUCE, number, op, 0, prescale_factor, postscale_factor),
+            tensors,
+            _naming("HorovodAllreduce", tensors, name, ignore_name_scope)["name"],
+            lambda gradients: _grouped_allreduce(gradients, None, *reduction),
+        )
     return list(
         library.horovod_grouped_allreduce(
             tensors,
@@ -171,6 +186,7 @@ def allgather(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The ranks' tensors one after another along the first dimension, which may differ from rank to rank."""
+    xla.refuse_if_compiling("hvd.allgather()")
     tensor = tf.convert_to_tensor(tensor)
     return library.horovod_allgather(
         tensor,
@@ -186,6 +202,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """allgather() of several tensors together; their dtypes may differ."""
+    xla.refuse_if_compiling("hvd.grouped_allgather()")
     tensors = _tensors(tensors)
     if not tensors:
         return []
@@ -207,6 +224,8 @@ def broadcast(
 ) -> Any:
     """The tensor of `root_rank`, which is a global rank also within a process set."""
     tensor = tf.convert_to_tensor(tensor)
+    if xla.compiling():
+        return grouped_broadcast([tensor], root_rank, name, ignore_name_scope, process_set)[0]
     return library.horovod_broadcast(
         tensor,
         root_rank=root_rank,
@@ -226,6 +245,8 @@ def grouped_broadcast(
     tensors = _tensors(tensors)
     if not tensors:
         return []
+    if xla.compiling():
+        return _compiled_broadcast(tensors, root_rank, name, ignore_name_scope, process_set)
     return list(
         library.horovod_grouped_broadcast(
             tensors,
@@ -233,6 +254,23 @@ def grouped_broadcast(
             process_set_id=id_of(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
+    )
+
+
+def _compiled_broadcast(
+    tensors: list[Any], root_rank: int, name: str | None, ignore_name_scope: bool, process_set: ProcessSet
+) -> list[Any]:
+    is_root = rank() == root_rank  # a compiled function can't ask at run time
+
+    def gradient(gradients: Sequence[Any]) -> list[Any]:
+        averaged = _grouped_allreduce(gradients, op=Average, process_set=process_set)
+        return averaged if is_root else [tf.zeros_like(value) for value in averaged]
+
+    return xla.call(
+        xla.Operation("HorovodBroadcast", BROADCAST, id_of(process_set), root_rank=root_rank),
+        tensors,
+        _naming("HorovodBroadcast", tensors, name, ignore_name_scope)["name"],
+        gradient,
     )
 
 
@@ -275,6 +313,7 @@ def alltoall(
 
     Returns the rows received, in rank order; and with `splits` also how many came from each rank.
     """
+    xla.refuse_if_compiling("hvd.alltoall()")
     tensor = tf.convert_to_tensor(tensor)
     numbers = tf.convert_to_tensor([] if splits is None else splits, dtype=tf.int32)
     output, received = library.horovod_alltoall(
@@ -297,6 +336,7 @@ def _reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """This rank's share of the rows of what _allreduce() gives; the lowest ranks get the larger shares."""
+    xla.refuse_if_compiling("hvd.reducescatter()")
     tensor = tf.convert_to_tensor(tensor)
     return library.horovod_reducescatter(
         tensor,
@@ -318,6 +358,7 @@ def _grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """_reducescatter() of several tensors together; their dtypes may differ."""
+    xla.refuse_if_compiling("hvd.grouped_reducescatter()")
     tensors = _tensors(tensors)
     if not tensors:
         return []

@@ -17,6 +17,7 @@ from horovod.tensorflow.collectives import allreduce, divide, grouped_allreduce,
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import Average
 from horovod.tensorflow.util import _executing_eagerly, elastic, tf_variable
+from horovod.tensorflow.xla import compiling
 
 Groups = int | Sequence[Sequence[Any]] | None
 
@@ -157,8 +158,8 @@ class GradientReduction:
             return [group for group in split_list(range(count), min(self.groups, count)) if group]
         if self.groups is None:
             # In a graph each goes as soon as it is there. Eagerly they are all there, and waiting for one
-            # after another would take much longer.
-            return [range(count)] if _executing_eagerly() else [[i] for i in range(count)]
+            # after another would take much longer; so it would in a compiled function.
+            return [range(count)] if _executing_eagerly() or compiling() else [[i] for i in range(count)]
         if owners is None:
             raise ValueError("groups=<lists of variables> needs to know the variables of the gradients")
         group_of = {id(tf_variable(v)): number for number, group in enumerate(self.groups) for v in group}

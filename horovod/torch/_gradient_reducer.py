@@ -23,8 +23,8 @@ from horovod.torch._prepared_allreduce import PreparedAllreduce
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
-# Of a network with many small gradients on 2 cores, a step took 17% less CPU time than with none held back;
-# much more gains nothing, and less of the communication would happen during the backward pass.
+# Measured on a network with 62 small gradients, 2 ranks on 2 cores: a step takes 6 to 9% less CPU time than
+# with none held back. More would save a little more, but leave less to be sent during the backward pass.
 _ENOUGH_BYTES = 512 * 1024
 
 

@@ -1,6 +1,6 @@
 """The short way to the engine for what a training step does most: the allreduce of a dense gradient in place.
 
-A handle from here is one like ops.allreduce_async_() gives, for a fifth of the work per call.
+A handle from here is one like ops.allreduce_async_() gives, for about half of the work per call.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ def check_broadcast_after_the_first_batch() -> None:
     model = small_model()
     model.set_weights([weight + hvd.rank() for weight in model.get_weights()])
     recorder = Recorder()
-    adam = keras.optimizers.Adam(0.01 * (hvd.rank() + 1))
+    # In Keras 3 the rate is one of the optimizer's variables.
+    adam = keras.optimizers.Adam(0.01 if LEGACY else 0.01 * (hvd.rank() + 1))
     fit(
         [hvd.callbacks.BroadcastGlobalVariablesCallback(0), recorder],
         hvd.DistributedOptimizer(adam),
@@ -64,7 +66,7 @@ def check_broadcast_after_the_first_batch() -> None:
     assert_same_everywhere(recorder.weights[0])
     assert_same_everywhere(model.get_weights())
     rate = float(np.asarray(model.optimizer.learning_rate))
-    assert abs(rate - 0.01) < 1e-7, rate  # a variable of the optimizer, too
+    assert abs(rate - 0.01) < 1e-7, rate
     assert_same_everywhere([np.asarray(v) for v in model.optimizer.variables])
 
 
@@ -213,7 +215,7 @@ def check_program_of_the_manual() -> None:
 
 
 def check_callback_of_another_keras() -> None:
-    if not LEGACY:
+    if not LEGACY or importlib.util.find_spec("keras.ops") is None:
         return
     import horovod.keras
 

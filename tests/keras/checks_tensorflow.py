@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,41 @@ def check_from_horovod_tensorflow() -> None:
         hvd_tf.DistributedOptimizer(sgd(), op=hvd_tf.Adasum)
 
 
+def check_steps_per_execution() -> None:
+    alone = trained_alone(sgd())
+    assert_same(trained_together(hvd.DistributedOptimizer(sgd()), steps_per_execution=2), alone)
+
+
+def check_checkpoints_of_tensorflow() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        model = trained_together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
+        path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(f"{directory}/checkpoint")
+        other = trained_together(keras.optimizers.Adam(0.5))
+        tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
+        assert_same(other, model)
+        if LEGACY:
+            model.save(f"{directory}/saved_model")
+            loaded = hvd.load_model(f"{directory}/saved_model")
+            assert_same(loaded, model)
+            assert type(loaded.optimizer).__name__ == "Adam"
+
+
+def check_module_for_tf_keras() -> None:
+    import horovod.tensorflow.keras as hvd_tf_keras
+
+    callbacks = [
+        hvd_tf_keras.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd_tf_keras.callbacks.MetricAverageCallback(),
+    ]
+    optimizer = hvd_tf_keras.DistributedOptimizer(sgd(), None, "", "", hvd.Compression.none, False, 1.0, 0, 1)
+    assert_same(trained_together(optimizer, callbacks=callbacks, run_eagerly=True), trained_alone(sgd()))
+
+
 def check_jit_compile() -> None:
     alone = trained_alone(sgd())
     assert_same(trained_together(hvd.DistributedOptimizer(sgd()), jit_compile=True), alone)
+    passes = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, average_aggregated_gradients=True)
+    assert_same(trained_together(passes, batch=HALF // 2, jit_compile=True), alone)
 
 
 def word_model() -> Any:

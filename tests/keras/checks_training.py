@@ -53,10 +53,6 @@ def check_run_eagerly() -> None:
     assert_same(trained_together(hvd.DistributedOptimizer(sgd()), run_eagerly=True), plain_sgd())
 
 
-def check_steps_per_execution() -> None:
-    assert_same(trained_together(hvd.DistributedOptimizer(sgd()), steps_per_execution=2), plain_sgd())
-
-
 def check_op_sum() -> None:
     optimizer = hvd.DistributedOptimizer(sgd(0.05), op=hvd.Sum)
     assert_same(trained_together(optimizer), plain_sgd())

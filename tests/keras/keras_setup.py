@@ -11,15 +11,18 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-if LEGACY:
-    import tf_keras as keras
+if os.environ["KERAS_MODULE"] == "tf.keras":
+    import tensorflow as tf
 
     import horovod.tensorflow.keras as hvd
+
+    keras = tf.keras
 else:
     import keras
 
     import horovod.keras as hvd
+
+LEGACY = not hasattr(keras, "ops")
 
 hvd.init()
 

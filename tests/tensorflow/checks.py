@@ -12,8 +12,10 @@ import tensorflow as tf
 tf.get_logger().setLevel("ERROR")  # it does not like how often we trace
 
 from checks_collectives import *  # noqa: E402, F403
+from checks_documents import *  # noqa: E402, F403
 from checks_errors import *  # noqa: E402, F403
 from checks_gradients import *  # noqa: E402, F403
 from checks_layers import *  # noqa: E402, F403
 from checks_tf1 import *  # noqa: E402, F403
 from checks_training import *  # noqa: E402, F403
+from checks_xla import *  # noqa: E402, F403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 from util_expect import raises
 
 import horovod.tensorflow as hvd
+from horovod.common.util import env
 
 STEPS = 5
 
@@ -185,6 +187,31 @@ def check_sparse_gradients() -> None:
         compute(op=hvd.Adasum)
 
 
+def check_elastic_tape() -> None:
+    """With HOROVOD_ELASTIC=1 a graph asks for the number of ranks when it runs."""
+    n, r = hvd.size(), hvd.rank()
+    table, v = tf.Variable(tf.ones([n, 1])), tf.Variable(1.0)
+
+    def step(**options: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = (tf.reduce_sum(tf.gather(table, [r])) + v) * (r + 1.0)
+        tape = hvd.DistributedGradientTape(tape, **options)
+        tape.register_local_source(table) if options else None
+        sparse, dense = tape.gradient(loss, [table, v])
+        return tf.convert_to_tensor(sparse), dense
+
+    with env(HOROVOD_ELASTIC="1"):
+        for run in (step, tf.function(step)):
+            sparse, dense = run()
+            assert dense.numpy() == (n + 1) / 2
+            np.testing.assert_allclose(sparse[:, 0], (np.arange(n) + 1) / n)
+        alone = hvd.add_process_set([0])
+        for run in (step, tf.function(step)):
+            sparse, dense = run(process_set=alone)
+            assert dense.numpy() == r + 1.0
+        hvd.remove_process_set(alone)
+
+
 def check_process_set_tape() -> None:
     """Those outside train alone."""
     n, r = hvd.size(), hvd.rank()
@@ -199,8 +226,6 @@ def check_process_set_tape() -> None:
 
 def check_many_in_flight() -> None:
     """200 gradients, ready in another order on each rank at each step."""
-    import os
-
     steps, count = int(os.environ.get("CHECK_STEPS", "100")), 200
     variables = [tf.Variable(tf.fill([1 + i % 7], 1.0)) for i in range(count)]
     order = list(range(count))

@@ -20,11 +20,11 @@ class HorovodCallback(Callback):  # type: ignore[misc]
         """Keras calls it. ValueError if the model is not one of the callback's Keras."""
         if model is not None and not isinstance(model, self.keras.Model):
             raise ValueError(
-                f"this {type(self).__name__} is for legacy Keras (tf_keras), but the model is of Keras 3: use "
-                "horovod.keras, or horovod.tensorflow.keras without TF_USE_LEGACY_KERAS=1"
+                f"this {type(self).__name__} is for legacy Keras (tf_keras), but the model is of Keras 3: "
+                "use horovod.keras, or horovod.tensorflow.keras without TF_USE_LEGACY_KERAS=1"
                 if self.is_legacy
-                else f"this {type(self).__name__} is for Keras 3, but the model is of legacy Keras (tf_keras): "
-                "set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
+                else f"this {type(self).__name__} is for Keras 3, but the model is of legacy Keras "
+                "(tf_keras): set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
             )
         super().set_model(model)
 

@@ -91,10 +91,13 @@ class LearningRateSchedule(HorovodCallback):
     def _adjust(self, epoch: float) -> None:
         before, after = self._rate(), float(self.initial_lr or 0.0) * self.multiplier(epoch)
         rate = self.model.optimizer.learning_rate
-        if not hasattr(rate, "assign"):
+        held = getattr(_innermost(self.model.optimizer), "_learning_rate", None)
+        if isinstance(held, self.keras.optimizers.schedules.LearningRateSchedule) or not hasattr(
+            rate, "assign"
+        ):
             raise ValueError(
-                f"the optimizer's learning rate is {rate!r}, which {type(self).__name__} can't change: "
-                "make the optimizer with a number"
+                f"the optimizer's learning rate is {held or rate!r}, which {type(self).__name__} can't "
+                "change: make the optimizer with a number"
             )
         rate.assign(after)
         if self.momentum_correction and before > 0.0 and after != before:
@@ -167,10 +170,14 @@ class LearningRateWarmup(LearningRateSchedule):
             print(f"\nEpoch {epoch + 1}: finished the gradual learning rate warmup to {self._rate():g}.")
 
 
+def _innermost(optimizer: Any) -> Any:
+    """The optimizer within a loss-scale optimizer."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def _momenta(model: Any) -> list[Any]:
     """What momentum has gathered for each variable, in optimizers that have one."""
-    optimizer = model.optimizer
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    optimizer = _innermost(model.optimizer)
     if getattr(optimizer, "momentum", None) is None:
         return []
     for name in ("momentums", "_momentums"):

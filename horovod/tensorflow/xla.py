@@ -1,0 +1,110 @@
+"""Reductions and broadcasts in functions that XLA compiles (`jit_compile=True`), on CPUs.
+
+XLA knows nothing of TensorFlow's kernels, so there they are custom calls. A call blocks its thread. They run
+one after another in the order of the program: two ranks that wait in different calls would wait forever.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from horovod import _core
+from horovod.tensorflow.library import register_xla
+
+_TARGET = "horovod_collective"
+# Elements that are only moved travel as others of the same size.
+_MOVED_AS = {"uint32": "int32", "uint64": "int64"}
+
+
+class Operation(NamedTuple):
+    """What all tensors of a call have in common."""
+
+    op_type: str
+    kind: int
+    process_set: int
+    reduce_op: int = _core.SUM
+    root_rank: int = 0
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
+def compiling() -> bool:
+    """Whether the graph that is being built will be compiled by XLA."""
+    return not tf.executing_eagerly() and bool(
+        control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    )
+
+
+def refuse_if_compiling(op: str) -> None:
+    """NotImplementedError in a compiled function, for operations that can't be in one."""
+    if compiling():
+        raise NotImplementedError(
+            f"{op} does not work in a function that XLA compiles (jit_compile=True), where shapes must not "
+            "depend on other ranks; call it outside of the function or leave jit_compile out"
+        )
+
+
+@functools.cache
+def _registered() -> bool:
+    return register_xla()
+
+
+def call(
+    operation: Operation,
+    tensors: Sequence[Any],
+    name: str,
+    gradient: Callable[[Sequence[Any]], Sequence[Any]],
+) -> list[Any]:
+    """The results, one per tensor and like it. `gradient` turns their gradients into those of the inputs."""
+    if not _registered():
+        raise NotImplementedError(
+            f"TensorFlow {tf.__version__} lets no function that XLA compiles call Horovod: leave "
+            "jit_compile=True out (Keras: compile(jit_compile=False))"
+        )
+    for tensor in tensors:
+        if not tensor.shape.is_fully_defined():
+            raise ValueError(
+                f"{operation.op_type} with jit_compile=True needs shapes that are known beforehand, "
+                f"{tensor.name} has {tensor.shape}"
+            )
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def differentiable(*inputs: Any) -> tuple[Any, Any]:
+        results = _custom_call(operation, inputs, name)
+        return tuple(results), lambda *outer: tuple(gradient(outer))
+
+    return list(differentiable(*tensors))
+
+
+def _custom_call(operation: Operation, tensors: Sequence[Any], name: str) -> list[Any]:
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    graph = tf.compat.v1.get_default_graph()
+    before = getattr(graph, "_horovod_last_call", None)
+    if before is None:
+        before = tf.zeros([], tf.int32)
+    outputs = gen_xla_ops.xla_custom_call_v2(
+        operands=[*tensors, before],
+        call_target_name=_TARGET,
+        backend_config=_description(operation, tensors, graph.unique_name(name)),
+        has_side_effect=True,
+        result_dtypes=[*(tensor.dtype for tensor in tensors), tf.int32],
+        result_shapes=[*(tensor.shape for tensor in tensors), tf.TensorShape([])],
+    )
+    graph._horovod_last_call = outputs[-1]
+    return list(outputs[:-1])
+
+
+def _description(operation: Operation, tensors: Sequence[Any], name: str) -> str:
+    """What csrc/tensorflow/xla.cc reads."""
+    fields: list[Any] = [*operation, len(tensors)]
+    for tensor in tensors:
+        dtype = tensor.dtype.name
+        shape = tensor.shape.as_list()
+        fields += [_core.DTYPES.index(_MOVED_AS.get(dtype, dtype)), len(shape), *shape]
+    return " ".join(map(str, [*fields, name]))
