@@ -59,8 +59,8 @@ def live_elsewhere() -> None:
     """Rank 0's Unix socket can't be found, as from another host."""
     get = Builder._get_memory
 
-    def lost(self: Builder, address: str, memory_bytes: int) -> str:
-        return get(self, address + "-elsewhere", memory_bytes)
+    def lost(self: Builder, address: str, *args: Any) -> str:
+        return get(self, address + "-elsewhere", *args)
 
     Builder._get_memory = lost  # type: ignore[method-assign]
 
@@ -99,6 +99,8 @@ def check(world: World) -> None:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"mesh {world.rank}") == f"mesh {peer}"
+        if world.local_shm_fd >= 0:
+            check_local_memory(world)
     else:
         assert world.mesh_fds is None
         with mmap.mmap(world.shm_fd, MEMORY_BYTES) as memory:
@@ -111,11 +113,26 @@ def check(world: World) -> None:
             assert not any(memory[world.size :])
 
 
+def check_local_memory(world: World) -> None:
+    """Only the ranks of this host see what is written to it."""
+    with mmap.mmap(world.local_shm_fd, MEMORY_BYTES) as memory:
+        memory[world.rank] = world.rank + 1
+        assert world.mesh_fds is not None
+        for descriptor in world.mesh_fds:
+            if descriptor >= 0:
+                exchange(descriptor, "written")
+        seen = {place for place, value in enumerate(memory[: world.size]) if value == place + 1}
+        assert seen == set(world.local_ranks)
+
+
 def main() -> None:
     plan = json.loads(sys.argv[1])
     rank, size = plan["rank"], plan["size"]
     address = (plan.get("host", "127.0.0.1"), plan["port"])
-    identity = Identity(rank, size, rank, size, 0, 1, "testhost", address, bytes.fromhex(plan["key"]))
+    hosts = plan.get("hosts", ["testhost"])
+    addresses = tuple(plan.get("addresses", ()))
+    key = bytes.fromhex(plan["key"])
+    identity = Identity(rank, size, rank, size, 0, 1, hosts[rank % len(hosts)], address, key, addresses)
     if plan.get("phase"):
         plan_fault(plan["phase"], signal.Signals[plan["signal"]])
     if plan.get("elsewhere"):
@@ -134,12 +151,15 @@ def main() -> None:
                 process_sets=plan.get("process_sets", []),
                 scope=f"{plan.get('scope', 'test')}.{number}",
                 shm_bytes=lambda size: MEMORY_BYTES,
+                local_shm=plan.get("local_shm", False),
             )
             seconds.append(time.monotonic() - start)
             check(world)
             result = {
                 "transport": world.transport,
                 "peers": [[peer.host, peer.pid, peer.same_host] for peer in world.peers],
+                "local_ranks": world.local_ranks,
+                "has_local_memory": world.local_shm_fd >= 0,
             }
             world.close()
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
