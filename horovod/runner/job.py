@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
+import json
 import os
 import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Protocol
 
-from horovod.runner import failure
-from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND
-from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner import environment, failure, links, ssh
+from horovod.runner.assembly import Assembly, Stage
+from horovod.runner.frames import Frame, Kind
+from horovod.runner.links import Link, LinkError
+from horovod.runner.network import Endpoint, keep_alive
 from horovod.runner.output import Console, RankOutput
 from horovod.runner.plan import HostPlan
+from horovod.runner.probe import ProbeRequest, watch_purpose
 from horovod.runner.processes import Sweep, become_subreaper, descendants
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
 STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
-_CHUNK = 1 << 18
+ALL_PROBLEMS_WITHIN = 3.0  # seconds after the first host that can't take part, to hear about others
 _TICK = 0.03
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -35,13 +39,37 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Rendezvous(Protocol):
     """What the job needs of the rendezvous server."""
 
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where it listens."""
+
     def rank_failed(self, rank: int, text: str) -> None:
         """Makes ranks that are still looking for ``rank`` fail at once."""
+
+    def listen_only_on(self, hosts: Iterable[str]) -> None:
+        """Closes the listeners on other addresses."""
+
+    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
+        """Hands over connections authenticated for ``purpose``, in another thread."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a job on several machines needs besides."""
+
+    remote: frozenset[str]  # the hosts that are not this machine
+    key: bytes = field(repr=False)
+    ssh: ssh.SshOptions = field(default_factory=ssh.SshOptions)
+    interfaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What to run. Times are seconds."""
+    """What to run. Times are seconds.
+
+    With ``cluster`` the addresses are found out at the start and added to the environments. ``payload`` is
+    for workers that run a function (HostPlan.task). ``parent`` is a descriptor whose end means SIGTERM.
+    """
 
     hosts: list[HostPlan]
     grace_period: float
@@ -49,28 +77,13 @@ class JobPlan:
     output_directory: str | None = None
     timestamps: bool = False
     verbose: bool = False
+    cluster: Cluster | None = None
+    payload: bytes = b""
+    parent: int | None = None
 
     @property
     def size(self) -> int:
         return sum(len(host.workers) for host in self.hosts)
-
-
-@dataclass
-class _Link:
-    """An agent and the connection to it."""
-
-    host: str
-    process: subprocess.Popen[bytes]
-    reader: FrameReader
-    writer: FrameWriter
-    starting: set[int]
-    done: bool = False  # it has said that nothing is left
-    closed: bool = False  # its end of the pipe is closed
-
-    @property
-    def reports(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
 
 
 @dataclass
@@ -86,11 +99,13 @@ class _Deadlines:
     """Points in time at which something happens without an event; None: not planned."""
 
     start: float | None = None
+    settle: float | None = None  # when those that have not answered at the start are not waited for any more
     stop: float | None = None
     kill_agents: float | None = None
 
     def next(self) -> float | None:
-        return min((at for at in (self.start, self.stop, self.kill_agents) if at is not None), default=None)
+        planned = (self.start, self.settle, self.stop, self.kill_agents)
+        return min((at for at in planned if at is not None), default=None)
 
 
 @dataclass
@@ -126,6 +141,11 @@ class _Wake:
         self.read.close()
         self.write.close()
 
+    def nudge(self) -> None:
+        """Wakes the loop, from any thread."""
+        with contextlib.suppress(OSError):  # full wakes as well; closed: the job is over
+            self.write.send(b"\0")
+
     def received(self) -> list[int]:
         try:
             return list(self.read.recv(4096))
@@ -141,7 +161,13 @@ class Job:
         self._rendezvous = rendezvous
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
-        self._links: list[_Link] = []
+        self._links: list[Link] = []
+        self._assembly = Assembly([host.host for host in plan.hosts]) if plan.cluster is not None else None
+        self._told: set[str] = set()  # hosts whose problem has been said
+        self._watches: dict[str, socket.socket] = {}  # by host
+        self._new_watches: deque[tuple[str, socket.socket]] = deque()
+        self._parent = plan.parent
+        self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._deadlines = _Deadlines()
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
@@ -156,7 +182,7 @@ class Job:
         bystanders = set(descendants(os.getpid()))
         with _Wake() as wake:
             try:
-                self._start_agents()
+                self._start_agents(wake)
                 while not all(link.closed for link in self._links):
                     self._turn(wake)
             finally:
@@ -168,25 +194,93 @@ class Job:
 
     # -- agents -----------------------------------------------------------------------------------------
 
-    def _start_agents(self) -> None:
-        now = time.monotonic()
-        self._deadlines.start = now + self._plan.start_timeout
+    def _start_agents(self, wake: _Wake) -> None:
+        self._deadlines.start = time.monotonic() + self._plan.start_timeout
         for host in self._plan.hosts:
-            process = _start_local_agent()
-            assert process.stdin is not None and process.stdout is not None
-            os.set_blocking(process.stdout.fileno(), False)
             starting = {worker.rank for worker in host.workers}
-            link = _Link(host.host, process, FrameReader(), FrameWriter(process.stdin.fileno()), starting)
-            link.writer.put(Kind.PLAN, host.to_json())
-            link.writer.flush()
+            cluster = self._plan.cluster
+            if cluster is not None and host.host in cluster.remote:
+                link = links.start_remote(host.host, starting, cluster.ssh, self._plan.start_timeout)
+            else:
+                link = links.start_local(host.host, starting)
             self._links.append(link)
-            self._verbose(f"agent for {host.host} is process {process.pid}")
+            if cluster is None:
+                self._send_plan(link, host)
+            else:
+                self._send_probe(link, cluster, wake)
+            link.writer.flush()
+            self._verbose(f"agent for {host.host} is process {link.process.pid}")
+
+    def _send_plan(self, link: Link, host: HostPlan) -> None:
+        link.writer.put_pieces(Kind.PAYLOAD, self._plan.payload)
+        link.writer.put(Kind.PLAN, host.to_json())
+
+    def _send_probe(self, link: Link, cluster: Cluster, wake: _Wake) -> None:
+        host = link.host
+
+        def watched(sock: socket.socket) -> None:
+            # In the thread of the rendezvous server.
+            self._new_watches.append((host, sock))
+            wake.nudge()
+
+        self._rendezvous.accept(watch_purpose(host), watched)
+        request = ProbeRequest(
+            host=host,
+            key=cluster.key.hex(),
+            interfaces=list(cluster.interfaces),
+            launcher=self._rendezvous.endpoints,
+            remote=link.remote,
+            # Two rounds, and time for ssh and the interpreter.
+            seconds=min(10.0, self._plan.start_timeout / 3),
+        )
+        link.writer.put(Kind.PROBE, request.to_json())
+
+    def _on_assembly(self, before: Stage) -> None:
+        """A host has answered or failed: goes on when all have."""
+        assembly = self._assembly
+        if assembly is None or assembly.stage is before:
+            return
+        if assembly.stage is Stage.REACH:
+            for link in self._links:
+                link.writer.put(Kind.PEERS, json.dumps(assembly.peers_of(link.host)))
+        elif assembly.stage is Stage.READY:
+            self._rendezvous.listen_only_on(assembly.launcher_addresses())
+            for link, host in zip(self._links, self._plan.hosts, strict=True):
+                network = assembly.network(link.host)
+                self._verbose(f"{link.host} takes part with {', '.join(network.addresses)}")
+                env = environment.placed(host.env, network)
+                self._send_plan(link, replace(host, env=env))
+            self._deadlines.settle = None
+        elif assembly.stage is Stage.FAILED:
+            count = len(assembly.problems)
+            text = f"the job could not be started because of {count} host{'s' if count > 1 else ''}"
+            self._trouble = (text, 1)
+            self._stop(0.0)
+
+    def _host_problem(self, host: str, text: str) -> None:
+        """A host can't take part. Others may have problems too, which the user wants to see at once."""
+        assert self._assembly is not None
+        before = self._assembly.stage
+        if before is Stage.FAILED:
+            return
+        if self._deadlines.settle is None:
+            self._deadlines.settle = time.monotonic() + ALL_PROBLEMS_WITHIN
+        self._assembly.failed(host, text)
+        self._say_problems()
+        self._on_assembly(before)
+
+    def _say_problems(self) -> None:
+        assert self._assembly is not None
+        for host, text in self._assembly.problems.items():
+            if host not in self._told:
+                self._told.add(host)
+                self._say("stderr", f"host {host}: {text}")
 
     def _close_agents(self, wake: _Wake, bystanders: set[int]) -> None:
+        for _, sock in [*self._watches.items(), *self._new_watches]:
+            sock.close()
         for link in self._links:
-            assert link.process.stdin is not None and link.process.stdout is not None
-            link.process.stdin.close()
-            link.process.stdout.close()
+            link.close()
             try:
                 link.process.wait(0 if link.closed and not link.done else 5)
             except subprocess.TimeoutExpired:
@@ -205,31 +299,89 @@ class Job:
         if sweep.left:
             self._say("stderr", f"processes {failure.ranges(sorted(sweep.left))} could not be ended")
 
-    def _lost(self, link: _Link, why: str) -> None:
+    def _lost(self, link: Link, why: str) -> None:
         """The agent is gone without having finished."""
         link.closed = True
         self._unclean = True
         if link.process.poll() is None:
             link.process.kill()
         code = link.process.wait()
+        link.drain_complaints()
+        self._drop_watch(link.host)
         for rank in sorted(self._running & self._ranks_of(link)):
             self._running.discard(rank)
             self._rendezvous.rank_failed(rank, f"rank {rank} on {link.host} was lost with its agent")
+        if self._assembly is not None and self._assembly.stage not in (Stage.READY, Stage.FAILED):
+            self._host_problem(link.host, why or self._explain(link, code))
+            return
+        if link.remote:
+            self._lost_host(link, why or ssh.ended(code, link.complaints))
+            return
         if self._trouble is None:
             text = f"the agent on {link.host} (process {link.process.pid}) {why or failure.describe(code)}"
             self._trouble = (text + "; the job was ended", failure.exit_code(code) or 1)
         self._stop(0.0)
 
-    def _ranks_of(self, link: _Link) -> set[int]:
+    def _explain(self, link: Link, code: int) -> str:
+        if link.remote and not link.greeted:
+            return ssh.explain(link.host, code, link.complaints)
+        return f"its agent {failure.describe(code)}"
+
+    def _lost_host(self, link: Link, why: str) -> None:
+        """The ranks elsewhere find out by themselves; they get the time to say so."""
+        if self._trouble is None:
+            text = f"the connection to {link.host} was lost: {why}"
+            self._say("stdout", text)
+            self._trouble = (text + "; the job was ended", 1)
+        if not self._stopping and self._deadlines.stop is None:
+            self._deadlines.stop = time.monotonic() + self._plan.grace_period
+
+    def _ranks_of(self, link: Link) -> set[int]:
         host = self._plan.hosts[self._links.index(link)]
         return {worker.rank for worker in host.workers}
+
+    # -- watches ----------------------------------------------------------------------------------------
+
+    def _take_watches(self) -> None:
+        while self._new_watches:
+            host, sock = self._new_watches.popleft()
+            keep_alive(sock)
+            self._drop_watch(host)
+            self._watches[host] = sock
+
+    def _drop_watch(self, host: str) -> None:
+        sock = self._watches.pop(host, None)
+        if sock is not None:
+            sock.close()
+
+    def _read_watch(self, host: str) -> None:
+        """An orderly end says nothing new, the agent's own words are on their way. Anything else does."""
+        sock = self._watches[host]
+        try:
+            sock.recv(1)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            link = next(link for link in self._links if link.host == host)
+            self._drop_watch(host)
+            if not link.closed:
+                self._lost(link, f"{error.strerror}; it is down, or the network between is")
+            return
+        self._drop_watch(host)
 
     # -- event loop -------------------------------------------------------------------------------------
 
     def _turn(self, wake: _Wake) -> None:
         poll = select.poll()
         poll.register(wake.read, select.POLLIN)
-        readable: dict[int, _Link] = {}
+        readable: dict[int, Link] = {}
+        complaining: dict[int, Link] = {}
+        self._take_watches()
+        watched = {sock.fileno(): host for host, sock in self._watches.items()}
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+        if self._parent is not None:
+            poll.register(self._parent, select.POLLIN)
         for link in self._links:
             if link.closed:
                 continue
@@ -239,6 +391,9 @@ class Job:
                 readable[link.reports] = link
             if link.writer.pending:
                 poll.register(link.writer.fd, select.POLLOUT)
+            if link.stderr is not None:
+                poll.register(link.stderr, select.POLLIN)
+                complaining[link.stderr] = link
         blocked = self._console.waiting_for()
         if blocked is not None:
             poll.register(blocked, select.POLLOUT)
@@ -247,6 +402,14 @@ class Job:
         for fd, _ in poll.poll(patience):
             if fd in readable:
                 self._read(readable[fd])
+            elif fd in complaining and complaining[fd].stderr is not None:
+                for line in complaining[fd].read_complaints():
+                    self._say("stderr", f"{complaining[fd].host}: {line}")
+            elif fd in watched and watched[fd] in self._watches:
+                self._read_watch(watched[fd])
+            elif fd == self._parent:
+                self._parent = None
+                self._on_signal(signal.SIGTERM)
         for number in wake.received():
             self._on_signal(number)
         for link in self._links:
@@ -258,24 +421,25 @@ class Job:
             self._stop(KILL_AFTER)
         self._check_deadlines(time.monotonic())
 
-    def _read(self, link: _Link) -> None:
-        try:
-            data = os.read(link.reports, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            if link.done:
-                link.closed = True
-            else:
-                self._lost(link, "")
+    def _read(self, link: Link) -> None:
+        if link.closed:
             return
         try:
-            for frame in link.reader.feed(data):
+            frames = link.read()
+            if frames is None:
+                if link.done:
+                    link.closed = True
+                else:
+                    self._lost(link, "")
+                return
+            for frame in frames:
                 self._on_frame(link, frame)
+        except LinkError as error:
+            self._lost(link, str(error))
         except ValueError as error:
             self._lost(link, f"sent something unintelligible ({error})")
 
-    def _on_frame(self, link: _Link, frame: Frame) -> None:
+    def _on_frame(self, link: Link, frame: Frame) -> None:
         if frame.kind is Kind.STDOUT:
             self._output.feed(frame.rank, "stdout", frame.payload)
         elif frame.kind is Kind.STDERR:
@@ -286,6 +450,10 @@ class Job:
         elif frame.kind is Kind.REFUSED:
             self._started(link, frame.rank)
             self._on_refused(link, frame)
+        elif frame.kind in (Kind.LISTENING, Kind.REACHED):
+            self._on_report(link, frame)
+        elif frame.kind is Kind.RESULT:
+            self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(link, frame.rank, code, failure.describe(code))
@@ -295,19 +463,31 @@ class Job:
                 pids = frame.payload.decode()
                 self._say("stderr", f"processes {pids} on {link.host} could not be ended")
 
-    def _started(self, link: _Link, rank: int) -> None:
+    def _on_report(self, link: Link, frame: Frame) -> None:
+        if self._assembly is None:
+            return
+        data = json.loads(frame.payload)
+        if "problem" in data:
+            self._host_problem(link.host, data["problem"])
+            return
+        before = self._assembly.stage
+        if frame.kind is Kind.LISTENING:
+            self._assembly.listening(link.host, data)
+        else:
+            self._assembly.reached(link.host, data)
+        self._say_problems()
+        self._on_assembly(before)
+
+    def _started(self, link: Link, rank: int) -> None:
         link.starting.discard(rank)
         if not any(other.starting for other in self._links):
             self._deadlines.start = None
 
-    def _on_refused(self, link: _Link, frame: Frame) -> None:
-        number, _, reason = frame.payload.decode().partition(" ")
-        command = self._plan.hosts[0].command[0]
-        text = f"could not be started: {command}: {reason}"
-        code = NOT_FOUND if int(number) == errno.ENOENT else NOT_EXECUTABLE
-        self._on_exit(link, frame.rank, code, text)
+    def _on_refused(self, link: Link, frame: Frame) -> None:
+        code, _, reason = frame.payload.decode().partition(" ")
+        self._on_exit(link, frame.rank, int(code), f"could not be started: {reason}")
 
-    def _on_exit(self, link: _Link, rank: int, code: int, what: str) -> None:
+    def _on_exit(self, link: Link, rank: int, code: int, what: str) -> None:
         self._running.discard(rank)
         self._verbose(f"rank {rank} on {link.host} {what}")
         if code == 0:
@@ -316,6 +496,8 @@ class Job:
         if self._stopping or self._signalled is not None:
             return  # our own doing
         self._say("stdout", f"rank {rank} on {link.host} {what}")
+        if self._trouble is not None:
+            return  # a consequence
         self._failures.append(_Failure(rank, link.host, code, what))
         if len(self._failures) == 1:
             self._deadlines.stop = time.monotonic() + self._plan.grace_period
@@ -344,6 +526,13 @@ class Job:
 
     def _check_deadlines(self, now: float) -> None:
         deadlines = self._deadlines
+        if deadlines.settle is not None and now >= deadlines.settle:
+            self._give_up_hosts("it had not answered when another host failed")
+        if deadlines.start is not None and now >= deadlines.start and self._assembling():
+            self._give_up_hosts(
+                f"no answer within {self._plan.start_timeout:g} s: it is down, or a firewall drops what is "
+                "sent to it; if it is just slow, raise --start-timeout"
+            )
         if deadlines.start is not None and now >= deadlines.start:
             late = [link.host for link in self._links if link.starting]
             self._trouble = (
@@ -360,14 +549,29 @@ class Job:
                 if not link.closed:
                     self._lost(link, "did not stop when told to")
 
+    def _assembling(self) -> bool:
+        return self._assembly is not None and self._assembly.stage in (Stage.LISTEN, Stage.REACH)
+
+    def _give_up_hosts(self, why: str) -> None:
+        assert self._assembly is not None
+        before = self._assembly.stage
+        self._deadlines.settle = None
+        self._assembly.give_up(why)
+        self._say_problems()
+        self._on_assembly(before)
+
     def _stop(self, kill_after: float) -> None:
         """Ends every process of the job: SIGTERM now, SIGKILL after a while."""
         self._stopping = True
-        self._deadlines.start = self._deadlines.stop = None
+        self._deadlines.start = self._deadlines.settle = self._deadlines.stop = None
         if self._deadlines.kill_agents is None:
             self._deadlines.kill_agents = time.monotonic() + STOP_LIMIT
         for link in self._links:
-            if not link.closed:
+            if link.remote and not link.greeted and not link.closed:
+                # Still connecting. If an agent comes to life there after all, it finds its stdin closed.
+                link.process.kill()
+                link.closed = True
+            elif not link.closed:
                 link.writer.put(Kind.STOP, str(kill_after))
                 link.writer.flush()
 
@@ -413,31 +617,3 @@ class Job:
         if first is not None:
             return failure.exit_code(first.code)
         return 0 if self._trouble is None else self._trouble[1]
-
-
-def _start_local_agent() -> subprocess.Popen[bytes]:
-    """An agent on this machine, in its own session: Ctrl-C reaches the launcher only, which decides."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "horovod.runner.agent"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=_agent_environment(dict(os.environ), Path(__file__).resolve().parents[2]),
-        # Not the user's directory, whose files could shadow modules of the standard library.
-        cwd="/",
-        start_new_session=True,
-        bufsize=0,
-    )
-
-
-def _agent_environment(environ: dict[str, str], root: Path) -> dict[str, str]:
-    """The launcher's environment, changed so that the agent finds this very package from anywhere."""
-    entries = [os.path.abspath(entry) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    # Installed packages are found anyway, and must not come before the standard library.
-    if root.name not in ("site-packages", "dist-packages"):
-        entries.append(str(root))
-    return {**environ, "PYTHONPATH": os.pathsep.join(entries)} if entries else environ
-
-
-def run_job(plan: JobPlan, rendezvous: Rendezvous, console: Console | None = None) -> int:
-    """Runs ``plan`` and returns its exit code."""
-    return Job(plan, rendezvous, console).run()

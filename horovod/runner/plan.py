@@ -16,13 +16,19 @@ class Worker:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Everything about one host. ``env`` is the whole environment and holds the job key: never log it."""
+    """Everything about one host. ``env`` is the whole environment and holds the job key: never log it.
+
+    With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker gets the
+    payload on one descriptor and writes its result to another: see task.py.
+    """
 
     host: str
     directory: str
     command: list[str]
     env: dict[str, str]
     workers: list[Worker]
+    resolve: bool = False
+    task: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
