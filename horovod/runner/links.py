@@ -146,11 +146,11 @@ def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_t
         bufsize=0,
     )
     link = Link(host, process, starting, remote=True)
-    link.writer.put_line(json.dumps(_package_path(os.environ.get("PYTHONPATH", ""))).encode())
+    link.writer.put_line(json.dumps(package_path(os.environ.get("PYTHONPATH", ""))).encode())
     return link
 
 
-def _package_path(python_path: str) -> list[str]:
+def package_path(python_path: str) -> list[str]:
     """Where an agent finds this very package from anywhere."""
     entries = [os.path.abspath(entry) for entry in python_path.split(os.pathsep) if entry]
     root = Path(__file__).resolve().parents[2]
@@ -161,5 +161,5 @@ def _package_path(python_path: str) -> list[str]:
 
 
 def _agent_environment(environ: dict[str, str]) -> dict[str, str]:
-    entries: Sequence[str] = _package_path(environ.get("PYTHONPATH", ""))
+    entries: Sequence[str] = package_path(environ.get("PYTHONPATH", ""))
     return {**environ, "PYTHONPATH": os.pathsep.join(entries)} if entries else environ

@@ -1,7 +1,7 @@
 """Several "hosts" on one machine: network namespaces with their own addresses, host name and sshd.
 
-Everything happens inside the namespaces: host i is 192.0.2.i and 2001:db8::i on eth0, 198.51.100.i on eth1, and
-each has a docker0 with the same address, as real ones do. The file system is shared.
+Everything happens inside the namespaces: host i is 192.0.2.i and 2001:db8::i on eth0, 198.51.100.i on eth1,
+and each has a docker0 with the same address, as real ones do. The file system is shared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "iptables": "iptables", "ssh": "openssh-client"}
 _SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-# $1 is the directory of the fixture, $2 the host, $3 pairs of directories "from:to" to mount, the rest is run.
+# Arguments: directory of the fixture, host, place of ~/.ssh, pairs "from:to" to mount, and what to run.
 _ENTER = """
 set -e
 directory=$1; hostname "$2"; ssh=$3; mounts=$4; shift 4
@@ -58,7 +58,7 @@ class Hosts:
 
     def __init__(self, count: int, directory: Path) -> None:
         self.count = count
-        self._directory = directory
+        self.directory = directory
         self._home_ssh = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
         self._made_home_ssh = not self._home_ssh.exists()
         self._sshds: dict[int, subprocess.Popen[bytes]] = {}
@@ -87,22 +87,22 @@ class Hosts:
         return f"{self._prefix}-{host}"
 
     def words(self, host: int, *command: str | Path, mounts: Sequence[tuple[Path, Path]] = ()) -> list[str]:
-        """What to execute in order to run a command on a host. It replaces itself: the pid is the command's."""
+        """What to execute in order to run a command on a host; the pid will be the command's."""
         pairs = " ".join(f"{source}:{target}" for source, target in mounts)
         enter = ["ip", "netns", "exec", self.namespace(host), "unshare", "-m", "-u", "sh", "-c", _ENTER, "sh"]
-        return [*enter, str(self._directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
+        return [*enter, str(self.directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
 
     def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = ()) -> None:
         """``mounts``: directories that this host sees in place of others."""
         sshd = shutil.which("sshd", path=_SBIN)
         assert sshd is not None
-        command = self.words(host, sshd, "-D", "-e", "-f", self._directory / "sshd_config", mounts=mounts)
-        with (self._directory / f"sshd{host}.log").open("wb") as log:
+        command = self.words(host, sshd, "-D", "-e", "-f", self.directory / "sshd_config", mounts=mounts)
+        with (self.directory / f"sshd{host}.log").open("wb") as log:
             self._sshds[host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         probe = [sys.executable, "-c", f"import socket; socket.create_connection(('192.0.2.{host}', 22), 1)"]
         deadline = time.monotonic() + 20
         while subprocess.run(self.words(host, *probe), capture_output=True).returncode != 0:
-            assert self._sshds[host].poll() is None, (self._directory / f"sshd{host}.log").read_text()
+            assert self._sshds[host].poll() is None, (self.directory / f"sshd{host}.log").read_text()
             assert time.monotonic() < deadline, f"sshd on host{host} does not answer"
 
     def stop_sshd(self, host: int) -> None:
@@ -147,7 +147,7 @@ class Hosts:
         self.iptables(host, "-F")
 
     def _write_files(self) -> None:
-        directory = self._directory
+        directory = self.directory
         ssh = directory / "ssh"
         ssh.mkdir(mode=0o700)
         for file in (ssh / "id_ed25519", directory / "hostkey", directory / "other_key"):
@@ -158,8 +158,9 @@ class Hosts:
             names += [f"192.0.2.{host} host{host}", f"2001:db8::{host} six{host}"]
         (directory / "hosts").write_text("\n".join(names) + "\n")
         (directory / "sshd_config").write_text(
-            f"HostKey {directory}/hostkey\nAuthorizedKeysFile {ssh}/authorized_keys\nStrictModes no\nUsePAM no\n"
-            "PermitRootLogin prohibit-password\nPasswordAuthentication no\nPidFile none\nMaxStartups 100\n"
+            f"HostKey {directory}/hostkey\nAuthorizedKeysFile {ssh}/authorized_keys\n"
+            "StrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\n"
+            "PasswordAuthentication no\nPidFile none\nMaxStartups 100\n"
         )
 
     def _make_networks(self) -> None:
