@@ -2,88 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import select
 import signal
-import socket
 import subprocess
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from types import FrameType
-from typing import Any, Protocol
+from dataclasses import dataclass
 
-from horovod.runner import environment, failure, links, ssh
-from horovod.runner.assembly import Assembly, Stage
+from horovod.runner import failure, links, ssh
 from horovod.runner.frames import Frame, Kind
+from horovod.runner.gathering import Gathering
 from horovod.runner.links import Link, LinkError
-from horovod.runner.network import Endpoint, keep_alive
 from horovod.runner.output import Console, RankOutput
-from horovod.runner.plan import HostPlan
-from horovod.runner.probe import ProbeRequest, watch_purpose
+from horovod.runner.plan import HostPlan, JobPlan
 from horovod.runner.processes import Sweep, become_subreaper, descendants
+from horovod.runner.rendezvous import Rendezvous
+from horovod.runner.wake import SIGNALS, Wake
+from horovod.runner.watches import Watches
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
 STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
-ALL_PROBLEMS_WITHIN = 3.0  # seconds after the first host that can't take part, to hear about others
 _TICK = 0.03
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Rendezvous(Protocol):
-    """What the job needs of the rendezvous server."""
-
-    @property
-    def endpoints(self) -> list[Endpoint]:
-        """Where it listens."""
-
-    def rank_failed(self, rank: int, text: str) -> None:
-        """Makes ranks that are still looking for ``rank`` fail at once."""
-
-    def listen_only_on(self, hosts: Iterable[str]) -> None:
-        """Closes the listeners on other addresses."""
-
-    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
-        """Hands over connections authenticated for ``purpose``, in another thread."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What a job on several machines needs besides."""
-
-    remote: frozenset[str]  # the hosts that are not this machine
-    key: bytes = field(repr=False)
-    ssh: ssh.SshOptions = field(default_factory=ssh.SshOptions)
-    interfaces: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """What to run. Times are seconds.
-
-    With ``cluster`` the addresses are found out at the start and added to the environments. ``payload`` is
-    for workers that run a function (HostPlan.task). ``parent`` is a descriptor whose end means SIGTERM.
-    """
-
-    hosts: list[HostPlan]
-    grace_period: float
-    start_timeout: float
-    output_directory: str | None = None
-    timestamps: bool = False
-    verbose: bool = False
-    cluster: Cluster | None = None
-    payload: bytes = b""
-    parent: int | None = None
-
-    @property
-    def size(self) -> int:
-        return sum(len(host.workers) for host in self.hosts)
 
 
 @dataclass
@@ -99,58 +40,11 @@ class _Deadlines:
     """Points in time at which something happens without an event; None: not planned."""
 
     start: float | None = None
-    settle: float | None = None  # when those that have not answered at the start are not waited for any more
     stop: float | None = None
     kill_agents: float | None = None
 
     def next(self) -> float | None:
-        planned = (self.start, self.settle, self.stop, self.kill_agents)
-        return min((at for at in planned if at is not None), default=None)
-
-
-@dataclass
-class _Wake:
-    """Signals as bytes on a socket, while the job runs."""
-
-    read: socket.socket = field(init=False)
-    write: socket.socket = field(init=False)
-    previous: dict[int, Any] = field(default_factory=dict)
-    previous_fd: int = -1
-
-    def __enter__(self) -> _Wake:
-        self.read, self.write = socket.socketpair()
-        self.read.setblocking(False)
-        self.write.setblocking(False)
-        if threading.current_thread() is threading.main_thread():
-
-            def wake(number: int, frame: FrameType | None) -> None:
-                pass  # the wake-up descriptor does the work
-
-            self.previous_fd = signal.set_wakeup_fd(self.write.fileno(), warn_on_full_buffer=False)
-            for number in _SIGNALS:
-                # nohup and background jobs of scripts ignore a signal on purpose.
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    self.previous[number] = signal.signal(number, wake)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-        if self.previous:
-            signal.set_wakeup_fd(self.previous_fd)
-        self.read.close()
-        self.write.close()
-
-    def nudge(self) -> None:
-        """Wakes the loop, from any thread."""
-        with contextlib.suppress(OSError):  # full wakes as well; closed: the job is over
-            self.write.send(b"\0")
-
-    def received(self) -> list[int]:
-        try:
-            return list(self.read.recv(4096))
-        except BlockingIOError:
-            return []
+        return min((at for at in (self.start, self.stop, self.kill_agents) if at is not None), default=None)
 
 
 class Job:
@@ -162,10 +56,19 @@ class Job:
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
         self._links: list[Link] = []
-        self._assembly = Assembly([host.host for host in plan.hosts]) if plan.cluster is not None else None
-        self._told: set[str] = set()  # hosts whose problem has been said
-        self._watches: dict[str, socket.socket] = {}  # by host
-        self._new_watches: deque[tuple[str, socket.socket]] = deque()
+        self._wake = Wake()
+        self._watches = Watches(self._wake.nudge)
+        self._gathering: Gathering | None = None
+        if plan.cluster is not None:
+            self._gathering = Gathering(
+                plan,
+                plan.cluster,
+                rendezvous,
+                self._watches,
+                say=lambda text: self._say("stderr", text),
+                send_plan=self._send_plan,
+                failed=self._could_not_start,
+            )
         self._parent = plan.parent
         self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
@@ -180,9 +83,9 @@ class Job:
         """Runs the job to its end and returns the exit code. Nothing that it started is left then."""
         become_subreaper()
         bystanders = set(descendants(os.getpid()))
-        with _Wake() as wake:
+        with self._wake as wake:
             try:
-                self._start_agents(wake)
+                self._start_agents()
                 while not all(link.closed for link in self._links):
                     self._turn(wake)
             finally:
@@ -194,91 +97,35 @@ class Job:
 
     # -- agents -----------------------------------------------------------------------------------------
 
-    def _start_agents(self, wake: _Wake) -> None:
+    def _start_agents(self) -> None:
         self._deadlines.start = time.monotonic() + self._plan.start_timeout
+        cluster = self._plan.cluster
         for host in self._plan.hosts:
             starting = {worker.rank for worker in host.workers}
-            cluster = self._plan.cluster
             if cluster is not None and host.host in cluster.remote:
                 link = links.start_remote(host.host, starting, cluster.ssh, self._plan.start_timeout)
             else:
                 link = links.start_local(host.host, starting)
             self._links.append(link)
-            if cluster is None:
-                self._send_plan(link, host)
-            else:
-                self._send_probe(link, cluster, wake)
-            link.writer.flush()
             self._verbose(f"agent for {host.host} is process {link.process.pid}")
+            if self._gathering is None:
+                self._send_plan(link, host)
+        if self._gathering is not None:
+            self._gathering.begin(self._links)
 
     def _send_plan(self, link: Link, host: HostPlan) -> None:
+        if "HOROVOD_ADDRESSES" in host.env:
+            self._verbose(f"{host.host} takes part with {host.env['HOROVOD_ADDRESSES']}")
         link.writer.put_pieces(Kind.PAYLOAD, self._plan.payload)
         link.writer.put(Kind.PLAN, host.to_json())
+        link.writer.flush()
 
-    def _send_probe(self, link: Link, cluster: Cluster, wake: _Wake) -> None:
-        host = link.host
+    def _could_not_start(self, text: str) -> None:
+        self._trouble = (text, 1)
+        self._stop(0.0)
 
-        def watched(sock: socket.socket) -> None:
-            # In the thread of the rendezvous server.
-            self._new_watches.append((host, sock))
-            wake.nudge()
-
-        self._rendezvous.accept(watch_purpose(host), watched)
-        request = ProbeRequest(
-            host=host,
-            key=cluster.key.hex(),
-            interfaces=list(cluster.interfaces),
-            launcher=self._rendezvous.endpoints,
-            remote=link.remote,
-            # Two rounds, and time for ssh and the interpreter.
-            seconds=min(10.0, self._plan.start_timeout / 3),
-        )
-        link.writer.put(Kind.PROBE, request.to_json())
-
-    def _on_assembly(self, before: Stage) -> None:
-        """A host has answered or failed: goes on when all have."""
-        assembly = self._assembly
-        if assembly is None or assembly.stage is before:
-            return
-        if assembly.stage is Stage.REACH:
-            for link in self._links:
-                link.writer.put(Kind.PEERS, json.dumps(assembly.peers_of(link.host)))
-        elif assembly.stage is Stage.READY:
-            self._rendezvous.listen_only_on(assembly.launcher_addresses())
-            for link, host in zip(self._links, self._plan.hosts, strict=True):
-                network = assembly.network(link.host)
-                self._verbose(f"{link.host} takes part with {', '.join(network.addresses)}")
-                env = environment.placed(host.env, network)
-                self._send_plan(link, replace(host, env=env))
-            self._deadlines.settle = None
-        elif assembly.stage is Stage.FAILED:
-            count = len(assembly.problems)
-            text = f"the job could not be started because of {count} host{'s' if count > 1 else ''}"
-            self._trouble = (text, 1)
-            self._stop(0.0)
-
-    def _host_problem(self, host: str, text: str) -> None:
-        """A host can't take part. Others may have problems too, which the user wants to see at once."""
-        assert self._assembly is not None
-        before = self._assembly.stage
-        if before is Stage.FAILED:
-            return
-        if self._deadlines.settle is None:
-            self._deadlines.settle = time.monotonic() + ALL_PROBLEMS_WITHIN
-        self._assembly.failed(host, text)
-        self._say_problems()
-        self._on_assembly(before)
-
-    def _say_problems(self) -> None:
-        assert self._assembly is not None
-        for host, text in self._assembly.problems.items():
-            if host not in self._told:
-                self._told.add(host)
-                self._say("stderr", f"host {host}: {text}")
-
-    def _close_agents(self, wake: _Wake, bystanders: set[int]) -> None:
-        for _, sock in [*self._watches.items(), *self._new_watches]:
-            sock.close()
+    def _close_agents(self, wake: Wake, bystanders: set[int]) -> None:
+        self._watches.close()
         for link in self._links:
             link.close()
             try:
@@ -307,12 +154,12 @@ class Job:
             link.process.kill()
         code = link.process.wait()
         link.drain_complaints()
-        self._drop_watch(link.host)
+        self._watches.drop(link.host)
         for rank in sorted(self._running & self._ranks_of(link)):
             self._running.discard(rank)
             self._rendezvous.rank_failed(rank, f"rank {rank} on {link.host} was lost with its agent")
-        if self._assembly is not None and self._assembly.stage not in (Stage.READY, Stage.FAILED):
-            self._host_problem(link.host, why or self._explain(link, code))
+        if self._gathering is not None and not self._gathering.over:
+            self._gathering.on_problem(link.host, why or self._explain(link, code))
             return
         if link.remote:
             self._lost_host(link, why or ssh.ended(code, link.complaints))
@@ -340,44 +187,14 @@ class Job:
         host = self._plan.hosts[self._links.index(link)]
         return {worker.rank for worker in host.workers}
 
-    # -- watches ----------------------------------------------------------------------------------------
-
-    def _take_watches(self) -> None:
-        while self._new_watches:
-            host, sock = self._new_watches.popleft()
-            keep_alive(sock)
-            self._drop_watch(host)
-            self._watches[host] = sock
-
-    def _drop_watch(self, host: str) -> None:
-        sock = self._watches.pop(host, None)
-        if sock is not None:
-            sock.close()
-
-    def _read_watch(self, host: str) -> None:
-        """An orderly end says nothing new, the agent's own words are on their way. Anything else does."""
-        sock = self._watches[host]
-        try:
-            sock.recv(1)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            link = next(link for link in self._links if link.host == host)
-            self._drop_watch(host)
-            if not link.closed:
-                self._lost(link, f"{error.strerror}; it is down, or the network between is")
-            return
-        self._drop_watch(host)
-
     # -- event loop -------------------------------------------------------------------------------------
 
-    def _turn(self, wake: _Wake) -> None:
+    def _turn(self, wake: Wake) -> None:
         poll = select.poll()
         poll.register(wake.read, select.POLLIN)
         readable: dict[int, Link] = {}
         complaining: dict[int, Link] = {}
-        self._take_watches()
-        watched = {sock.fileno(): host for host, sock in self._watches.items()}
+        watched = self._watches.descriptors()
         for fd in watched:
             poll.register(fd, select.POLLIN)
         if self._parent is not None:
@@ -398,6 +215,8 @@ class Job:
         if blocked is not None:
             poll.register(blocked, select.POLLOUT)
         due = self._deadlines.next()
+        if self._gathering is not None and self._gathering.due is not None:
+            due = self._gathering.due if due is None else min(due, self._gathering.due)
         patience = None if due is None else max(0.0, due - time.monotonic()) * 1000 + 1
         for fd, _ in poll.poll(patience):
             if fd in readable:
@@ -405,8 +224,8 @@ class Job:
             elif fd in complaining and complaining[fd].stderr is not None:
                 for line in complaining[fd].read_complaints():
                     self._say("stderr", f"{complaining[fd].host}: {line}")
-            elif fd in watched and watched[fd] in self._watches:
-                self._read_watch(watched[fd])
+            elif fd in watched:
+                self._check_machine(watched[fd])
             elif fd == self._parent:
                 self._parent = None
                 self._on_signal(signal.SIGTERM)
@@ -420,6 +239,12 @@ class Job:
             self._signalled = signal.SIGPIPE
             self._stop(KILL_AFTER)
         self._check_deadlines(time.monotonic())
+
+    def _check_machine(self, host: str) -> None:
+        problem = self._watches.problem(host)
+        link = next(link for link in self._links if link.host == host)
+        if problem is not None and not link.closed:
+            self._lost(link, problem)
 
     def _read(self, link: Link) -> None:
         if link.closed:
@@ -451,7 +276,8 @@ class Job:
             self._started(link, frame.rank)
             self._on_refused(link, frame)
         elif frame.kind in (Kind.LISTENING, Kind.REACHED):
-            self._on_report(link, frame)
+            if self._gathering is not None:
+                self._gathering.on_report(link, frame)
         elif frame.kind is Kind.RESULT:
             self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
@@ -462,21 +288,6 @@ class Job:
             if frame.payload:
                 pids = frame.payload.decode()
                 self._say("stderr", f"processes {pids} on {link.host} could not be ended")
-
-    def _on_report(self, link: Link, frame: Frame) -> None:
-        if self._assembly is None:
-            return
-        data = json.loads(frame.payload)
-        if "problem" in data:
-            self._host_problem(link.host, data["problem"])
-            return
-        before = self._assembly.stage
-        if frame.kind is Kind.LISTENING:
-            self._assembly.listening(link.host, data)
-        else:
-            self._assembly.reached(link.host, data)
-        self._say_problems()
-        self._on_assembly(before)
 
     def _started(self, link: Link, rank: int) -> None:
         link.starting.discard(rank)
@@ -507,7 +318,7 @@ class Job:
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
     def _on_signal(self, number: int) -> None:
-        if number not in _SIGNALS:
+        if number not in SIGNALS:
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
@@ -526,10 +337,11 @@ class Job:
 
     def _check_deadlines(self, now: float) -> None:
         deadlines = self._deadlines
-        if deadlines.settle is not None and now >= deadlines.settle:
-            self._give_up_hosts("it had not answered when another host failed")
-        if deadlines.start is not None and now >= deadlines.start and self._assembling():
-            self._give_up_hosts(
+        gathering = self._gathering
+        if gathering is not None and gathering.due is not None and now >= gathering.due:
+            gathering.give_up("it had not answered when another host failed")
+        if deadlines.start is not None and now >= deadlines.start and gathering is not None:
+            gathering.give_up(
                 f"no answer within {self._plan.start_timeout:g} s: it is down, or a firewall drops what is "
                 "sent to it; if it is just slow, raise --start-timeout"
             )
@@ -549,21 +361,10 @@ class Job:
                 if not link.closed:
                     self._lost(link, "did not stop when told to")
 
-    def _assembling(self) -> bool:
-        return self._assembly is not None and self._assembly.stage in (Stage.LISTEN, Stage.REACH)
-
-    def _give_up_hosts(self, why: str) -> None:
-        assert self._assembly is not None
-        before = self._assembly.stage
-        self._deadlines.settle = None
-        self._assembly.give_up(why)
-        self._say_problems()
-        self._on_assembly(before)
-
     def _stop(self, kill_after: float) -> None:
         """Ends every process of the job: SIGTERM now, SIGKILL after a while."""
         self._stopping = True
-        self._deadlines.start = self._deadlines.settle = self._deadlines.stop = None
+        self._deadlines.start = self._deadlines.stop = None
         if self._deadlines.kill_agents is None:
             self._deadlines.kill_agents = time.monotonic() + STOP_LIMIT
         for link in self._links:
@@ -603,7 +404,7 @@ class Job:
         ends = [(each.code, self._output.tail(each.rank)) for each in self._failures]
         return self._failures[failure.cause(ends)]
 
-    def _finish_console(self, wake: _Wake) -> None:
+    def _finish_console(self, wake: Wake) -> None:
         # A slow reader, a pager perhaps, may take its time, but not with a job that was to be ended.
         deadline = float("inf") if self._signalled is None else time.monotonic() + _LAST_WORDS
         self._console.finish(

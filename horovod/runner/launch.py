@@ -16,9 +16,9 @@ from horovod.runner import environment, flags, ssh
 from horovod.runner.check_build import check_build
 from horovod.runner.command import CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
-from horovod.runner.job import Cluster, Job, JobPlan
+from horovod.runner.job import Job
 from horovod.runner.network import LOOPBACK, addresses, is_local
-from horovod.runner.plan import HostPlan, Worker
+from horovod.runner.plan import Cluster, HostPlan, JobPlan, Worker
 from horovod.runner.processes import hold_standard_descriptors
 from horovod.runner.taskfiles import Errand
 

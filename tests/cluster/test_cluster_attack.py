@@ -15,7 +15,7 @@ from cluster_hosts import ROOT, Hosts
 from cluster_job import ClusterJob
 
 ATTACKER = Path(__file__).with_name("cluster_attacker.py")
-SECONDS = 8
+SECONDS = 5
 # Worlds are built again and again, so that there are doors to attack.
 JOB = f"""
 import time, numpy as np, horovod.numpy as hvd, os

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_chosen_interfaces(hosts: Hosts) -> None:
 
 
 def test_network_that_only_some_reach(hosts: Hosts) -> None:
-    # host3's first address is closed to host2, so another one is used as well, and the other way round.
+    # host3's first address is closed to host2, so another one is used, perhaps besides, and vice versa.
     hosts.iptables(2, "-A", "OUTPUT", "-d", "192.0.2.3", "-j", "REJECT")
     try:
         result = horovodrun(hosts, "-np", "3", "-H", "host1,host2,host3", PYTHON, RANK, "sum")
@@ -77,7 +78,7 @@ def test_network_that_only_some_reach(hosts: Hosts) -> None:
         hosts.mend(2)
     assert result.returncode == 0
     for host in (2, 3):
-        assert f"on host{host} host{host} 192.0.2.{host},198.51.100.{host}" in result.stdout
+        assert re.search(rf"on host{host} host{host} (192.0.2.{host},)?198.51.100.{host}\n", result.stdout)
     assert "on host1 host1 192.0.2.1\n" in result.stdout
 
 
