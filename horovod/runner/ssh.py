@@ -28,7 +28,7 @@ class SshOptions:
 
 def command(host: str, options: SshOptions, start_timeout: float, python: str = sys.executable) -> list[str]:
     """Starts an agent on ``host``. Nothing secret: everybody can see it in ``ps``."""
-    words = ["ssh", "-x", "-T"]
+    words = ["ssh", "-a", "-x", "-T"]
     settings = {
         "BatchMode": "yes",  # never asks: nobody would see the question
         "PasswordAuthentication": "no",
@@ -36,6 +36,8 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str = 
         "StrictHostKeyChecking": "accept-new",
         "ConnectTimeout": str(max(1, math.ceil(start_timeout))),
         "ClearAllForwardings": "yes",
+        # A connection shared with the user's other sessions would live and die with them.
+        "ControlPath": "none",
     }
     for name, value in settings.items():
         words += ["-o", f"{name}={value}"]

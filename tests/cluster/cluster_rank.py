@@ -25,6 +25,7 @@ def check_sum() -> None:
         digest = hashlib.sha256(np.ascontiguousarray(total).tobytes()).hexdigest()
         everyone = hvd.allgather_object(digest)
         assert len(set(everyone)) == 1
+    print(f"digest {digest}")
     place = f"{hvd.rank()}/{hvd.size()} {hvd.local_rank()}/{hvd.local_size()}"
     place += f" {hvd.cross_rank()}/{hvd.cross_size()}"
     addresses = os.environ.get("HOROVOD_ADDRESSES")

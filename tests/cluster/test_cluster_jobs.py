@@ -26,6 +26,16 @@ def test_three_hosts(hosts: Hosts) -> None:
         assert f"[{rank}]<stdout>:ok {place}\n" in result.stdout
 
 
+def test_same_bits_as_on_one_host(hosts: Hosts) -> None:
+    digests = set()
+    for where in ("host1:2,host2:2", "host1:4"):
+        env = {"HOROVOD_TRANSPORT": "tcp"}
+        result = horovodrun(hosts, "-np", "4", "-H", where, PYTHON, RANK, "sum", env=env)
+        assert result.returncode == 0
+        digests |= set(re.findall(r"digest (\w+)", result.stdout))
+    assert len(digests) == 1
+
+
 def test_hosts_without_slots_and_a_script_without_python(hosts: Hosts) -> None:
     result = horovodrun(hosts, "-n", "2", "-H", "host1,host2", RANK, "sum")
     assert result.returncode == 0
@@ -145,7 +155,7 @@ def test_the_plan_can_be_seen(hosts: Hosts, flag: str) -> None:
     result = horovodrun(hosts, "-np", "2", "-H", "host1,host2", "-p", "22", flag, "true")
     assert result.returncode == 0
     if flag == "--dry-run":
-        assert "Through: ssh -x -T -o BatchMode=yes" in result.stdout and "-p 22 -- host2" in result.stdout
+        assert "Through: ssh -a -x -T -o BatchMode=yes" in result.stdout and "-p 22 -- host2" in result.stdout
         assert "Rank 1: HOROVOD_HOSTNAME=host2" in result.stdout
     else:
         assert "host2 takes part with 192.0.2.2" in result.stderr
