@@ -77,6 +77,7 @@ class Job:
         self._trouble: tuple[str, int] | None = None  # of the launcher's own: text and exit code
         self._signalled: int | None = None
         self._stopping = False
+        self._host_lost = False
         self._unclean = False
 
     def run(self) -> int:
@@ -175,7 +176,8 @@ class Job:
         return f"its agent {failure.describe(code)}"
 
     def _lost_host(self, link: Link, why: str) -> None:
-        """The ranks elsewhere find out by themselves; they get the time to say so."""
+        """The ranks elsewhere find out by themselves; they get the time to say so, or already have."""
+        self._host_lost = True
         if self._trouble is None:
             text = f"the connection to {link.host} was lost: {why}"
             self._say("stdout", text)
@@ -398,10 +400,12 @@ class Job:
             self._say("stderr", self._trouble[0])
 
     def _cause(self) -> _Failure | None:
-        """The failure that brought about the others."""
+        """The failure that brought about the others; none if all of them come from the loss of a host."""
         if not self._failures:
             return None
         ends = [(each.code, self._output.tail(each.rank)) for each in self._failures]
+        if self._host_lost and all(failure.is_consequence(*end) for end in ends):
+            return None
         return self._failures[failure.cause(ends)]
 
     def _finish_console(self, wake: Wake) -> None:
