@@ -23,7 +23,16 @@ $(VENV)/.tools: pyproject.toml
 
 # The package, editable: libhorovod.so is built beside the sources.
 $(VENV)/.installed: $(VENV)/.tools $(CORE)
-	$(BIN)/pip install -q --no-build-isolation -e ".[test,lint,examples]"
+	$(BIN)/pip install -q --no-build-isolation -e ".[examples]"
+	touch $@
+
+# The frameworks, test runner and linters.
+$(VENV)/.test-tools: $(VENV)/.tools tests/requirements.txt
+	$(BIN)/pip install -q -r tests/requirements.txt
+	touch $@
+
+$(VENV)/.lint-tools: $(VENV)/.tools pyproject.toml
+	$(BIN)/pip install -q ruff==0.17.4 mypy==2.4.1 clang-format==23.1.3 types-PyYAML types-psutil
 	touch $@
 
 demo: $(VENV)/.installed
@@ -36,16 +45,16 @@ test-core: $(VENV)/.tools
 	$(BIN)/ninja -C build/core --quiet
 	$(BIN)/ctest --test-dir build/core --output-on-failure --timeout 600
 
-test-python: $(VENV)/.installed
+test-python: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(shell find csrc -name '*.cc' -o -name '*.h')
 
-format: $(VENV)/.installed
+format: $(VENV)/.lint-tools
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(shell find csrc -name '*.cc' -o -name '*.h')
@@ -62,7 +71,7 @@ endef
 
 asan: $(VENV)/.tools
 	$(call sanitized,asan,address$(COMMA)undefined)
-	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan --output-on-failure --timeout 1200
+	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan -E fuzz --output-on-failure --timeout 1200
 
 tsan: $(VENV)/.tools
 	$(call sanitized,tsan,thread)

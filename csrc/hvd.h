@@ -1,8 +1,9 @@
-// The C ABI of libhorovod.so. Plain C, so that every adapter (ctypes, TensorFlow ops, XLA handlers) can use it
-// without a compiler. Nothing throws across it; errors are codes with a text.
+// The C ABI of libhorovod.so. Plain C, so that every adapter (ctypes, TensorFlow ops, XLA handlers) can use
+// it without a compiler. Nothing throws across it; errors are codes with a text.
 //
-// Ownership: the engine owns every descriptor handed over in hvd_world from the moment hvd_create() is called,
-// whether it succeeds or not. Tensor memory stays the caller's and must live until the handle completes.
+// Ownership: the engine owns every descriptor handed over in hvd_world from the moment hvd_create() is
+// called, whether it succeeds or not. Tensor memory stays the caller's and must live until the handle
+// completes.
 #pragma once
 
 #include <stddef.h>
@@ -18,17 +19,17 @@ extern "C" {
 typedef struct hvd_engine hvd_engine;
 typedef int64_t hvd_handle;
 
-enum {                         // result codes
+enum {  // result codes
   HVD_OK = 0,
-  HVD_IN_PROGRESS = 1,         // hvd_wait: the time ran out first
-  HVD_INTERRUPTED = 2,         // hvd_wait: a signal arrived; call again
-  HVD_INVALID_ARGUMENT = -1,   // this caller's mistake; the engine goes on
-  HVD_FAILED_PRECONDITION = -2,// ranks disagree (shape, dtype, root ...) or not initialised; the engine goes on
-  HVD_ABORTED = -3,            // the operation is not allowed; the engine goes on
-  HVD_UNKNOWN = -4,            // a peer died or the job was shut down; every later operation fails the same way
+  HVD_IN_PROGRESS = 1,           // hvd_wait: the time ran out first
+  HVD_INTERRUPTED = 2,           // hvd_wait: a signal arrived; call again
+  HVD_INVALID_ARGUMENT = -1,     // this caller's mistake; the engine goes on
+  HVD_FAILED_PRECONDITION = -2,  // ranks disagree (shape, dtype ...) or not initialised; the engine goes on
+  HVD_ABORTED = -3,              // the operation is not allowed; the engine goes on
+  HVD_UNKNOWN = -4,  // a peer died or the job was shut down; every later operation fails the same way
 };
 
-enum {                         // kinds of operation
+enum {  // kinds of operation
   HVD_ALLREDUCE = 0,
   HVD_ALLGATHER = 1,
   HVD_BROADCAST = 2,
@@ -40,7 +41,7 @@ enum {                         // kinds of operation
   HVD_REMOVE_PROCESS_SET = 8,  // no tensors, `process_set` = the id; hvd_result() = 1
 };
 
-enum {                         // element types
+enum {  // element types
   HVD_UINT8 = 0,
   HVD_INT8 = 1,
   HVD_UINT16 = 2,
@@ -56,7 +57,7 @@ enum {                         // element types
   HVD_COMPLEX128 = 12,
 };
 
-enum {                         // reduce operations: the numbers users see as hvd.Average ... hvd.Product
+enum {  // reduce operations: the numbers users see as hvd.Average ... hvd.Product
   HVD_AVERAGE = 0,
   HVD_SUM = 1,
   HVD_ADASUM = 2,
@@ -65,71 +66,90 @@ enum {                         // reduce operations: the numbers users see as hv
   HVD_PRODUCT = 5,
 };
 
-enum {                         // transports
-  HVD_TRANSPORT_LOCAL = 0,     // one rank
-  HVD_TRANSPORT_SHM = 1,       // all ranks share `shm_fd`
-  HVD_TRANSPORT_TCP = 2,       // `mesh_fds`
+enum {                             // transports
+  HVD_TRANSPORT_LOCAL = 0,         // one rank
+  HVD_TRANSPORT_SHM = 1,           // all ranks share `shm_fd`
+  HVD_TRANSPORT_TCP = 2,           // `mesh_fds`
+  HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to all
 };
 
-enum { HVD_LOG_TRACE = 0, HVD_LOG_DEBUG = 1, HVD_LOG_INFO = 2, HVD_LOG_WARNING = 3, HVD_LOG_ERROR = 4, HVD_LOG_FATAL = 5 };
+enum {
+  HVD_LOG_TRACE = 0,
+  HVD_LOG_DEBUG = 1,
+  HVD_LOG_INFO = 2,
+  HVD_LOG_WARNING = 3,
+  HVD_LOG_ERROR = 4,
+  HVD_LOG_FATAL = 5
+};
 
 typedef struct hvd_peer {
-  const char* host;            // for messages
-  int32_t pid;                 // process id, for messages
-  int32_t same_host;           // 1: the pid can be watched from here
+  const char* host;   // for messages
+  int32_t pid;        // process id, for messages
+  int32_t same_host;  // 1: the pid can be watched from here
 } hvd_peer;
 
 typedef struct hvd_world {
-  uint32_t struct_size;        // sizeof(hvd_world)
+  uint32_t struct_size;  // sizeof(hvd_world)
   int32_t rank, size;
   int32_t transport;
-  const hvd_peer* peers;       // `size` entries
+  const hvd_peer* peers;  // `size` entries
   // Connected, authenticated stream sockets. Rank 0: `size` entries, [r] leads to rank r, [0] = -1.
   // Other ranks: one entry, it leads to rank 0.
-  const int32_t* control_fds;  // negotiation
-  const int32_t* liveness_fds; // heartbeats and aborts
-  const int32_t* mesh_fds;     // tcp: `size` entries, own = -1; otherwise NULL
-  int32_t shm_fd;              // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks; else -1
+  const int32_t* control_fds;   // negotiation
+  const int32_t* liveness_fds;  // heartbeats and aborts
+  const int32_t* mesh_fds;      // tcp, hierarchical: `size` entries, own = -1; otherwise NULL
+  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks. hierarchical: one of
+  // hvd_shm_bytes(n), the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
+  int32_t shm_fd;
   // Tunables; rank 0's values count where they matter to all.
-  int64_t fusion_threshold;    // bytes; 0 = no fusion
-  int32_t cache_capacity;      // negotiated tensors remembered; 0 = none
+  int64_t fusion_threshold;  // bytes; 0 = no fusion
+  int32_t cache_capacity;    // negotiated tensors remembered; 0 = none
   int32_t disable_group_fusion;
-  double peer_timeout;         // seconds of silence after which a peer is given up
-  double stall_warning;        // seconds; 0 = no stall check
-  double stall_shutdown;       // seconds; 0 = never
+  double peer_timeout;    // seconds of silence after which a peer is given up
+  double stall_warning;   // seconds; 0 = no stall check
+  double stall_shutdown;  // seconds; 0 = never
   int32_t log_level;
   int32_t log_hide_time;
-  int32_t affinity;            // core for the engine thread, -1 = any
+  int32_t affinity;                // core for the engine thread, -1 = any
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
+  const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
 } hvd_world;
 
 typedef struct hvd_tensor {
-  const void* input;           // may equal output (in place)
-  void* output;                // NULL: the engine allocates (see hvd_output) or calls `allocate`
+  const void* input;  // may equal output (in place)
+  void* output;       // NULL: the engine allocates (see hvd_output) or calls `allocate`
   const int64_t* shape;
   int32_t ndim;
   int32_t dtype;
 } hvd_tensor;
 
-typedef void (*hvd_done_fn)(void* user, int32_t code, const char* text);
+typedef struct hvd_outcome {  // of an operation, valid during the `done` call
+  int32_t code;
+  const char* text;                // "" unless it failed
+  int64_t result;                  // see the kinds
+  const int32_t* received_splits;  // alltoall
+  int32_t split_count;
+} hvd_outcome;
+
+typedef void (*hvd_done_fn)(void* user, const hvd_outcome* outcome);
 // Called on the engine thread once an output's shape is known; returns the memory or NULL on failure.
 typedef void* (*hvd_allocate_fn)(void* user, int32_t index, const int64_t* shape, int32_t ndim);
 
 typedef struct hvd_request {
-  uint32_t struct_size;        // sizeof(hvd_request)
+  uint32_t struct_size;  // sizeof(hvd_request)
   int32_t kind;
-  const char* name;            // unique among the pending operations of its process set
+  const char* name;  // unique among the pending operations of its process set
   int32_t process_set;
-  int32_t reduce_op;           // allreduce, reducescatter
-  int32_t root_rank;           // broadcast: a global rank
-  int32_t tensor_count;        // more than one: a group that completes together
+  int32_t reduce_op;     // allreduce, reducescatter
+  int32_t root_rank;     // broadcast: a global rank
+  int32_t tensor_count;  // more than one: a group that completes together
   const hvd_tensor* tensors;
   double prescale, postscale;
-  const int32_t* numbers;      // alltoall: splits (NULL = even); add_process_set: ranks
+  const int32_t* numbers;  // alltoall: splits (NULL = even); add_process_set: ranks
   int32_t number_count;
-  hvd_done_fn done;            // optional, called once on the engine thread; the handle is then released by the engine
-  hvd_allocate_fn allocate;    // optional
-  void* user;                  // for both
+  hvd_done_fn done;  // optional, called once on the engine thread; the handle is then released by the engine
+  hvd_allocate_fn allocate;  // optional
+  void* user;                // for both
 } hvd_request;
 
 HVD_API int32_t hvd_abi_version(void);
@@ -143,7 +163,8 @@ HVD_API void hvd_shutdown(hvd_engine* engine);
 HVD_API void hvd_destroy(hvd_engine* engine);
 // Fails every pending and later operation here and on all peers, with `reason`.
 HVD_API void hvd_abort(hvd_engine* engine, const char* reason);
-// In a forked child: closes the descriptors and marks the engine dead without touching threads that do not exist there.
+// In a forked child: closes the descriptors and marks the engine dead without touching threads that do not
+// exist there.
 HVD_API void hvd_after_fork_in_child(hvd_engine* engine);
 
 // Returns a handle > 0, or a negative code with hvd_last_error().
@@ -152,7 +173,8 @@ HVD_API hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request);
 HVD_API int32_t hvd_poll(hvd_engine* engine, hvd_handle handle);
 // HVD_OK or the operation's error once done; HVD_IN_PROGRESS after `seconds`; HVD_INTERRUPTED on a signal.
 HVD_API int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds);
-// After completion, until hvd_release(): the error text ("" if none), the number, engine-allocated outputs, received splits.
+// After completion, until hvd_release(): the error text ("" if none), the number, engine-allocated outputs,
+// received splits.
 HVD_API const char* hvd_error(hvd_engine* engine, hvd_handle handle);
 HVD_API int64_t hvd_result(hvd_engine* engine, hvd_handle handle);
 HVD_API int32_t hvd_output_ndim(hvd_engine* engine, hvd_handle handle, int32_t index);
@@ -172,16 +194,18 @@ HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* r
 HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
 
-// Native adapters (TensorFlow, XLA) work with the process's default engine. NULL clears it. An engine that is being
-// used this way lives until the use is over.
+// Native adapters (TensorFlow, XLA) work with the process's default engine. NULL clears it. An engine that is
+// being used this way lives until the use is over.
 HVD_API void hvd_set_default(hvd_engine* engine);
 // As hvd_submit(), on the default engine; HVD_FAILED_PRECONDITION if there is none.
 HVD_API hvd_handle hvd_submit_default(const hvd_request* request);
-typedef struct hvd_place { int32_t rank, size, local_rank, local_size; } hvd_place;
+typedef struct hvd_place {
+  int32_t rank, size, local_rank, local_size;
+} hvd_place;
 // HVD_OK, or HVD_FAILED_PRECONDITION if there is no default engine.
 HVD_API int32_t hvd_default_place(hvd_place* place);
-// The number of ranks in a process set and whether this one is among them; HVD_FAILED_PRECONDITION if there is no
-// default engine, HVD_INVALID_ARGUMENT if there is no such set.
+// The number of ranks in a process set and whether this one is among them; HVD_FAILED_PRECONDITION if there
+// is no default engine, HVD_INVALID_ARGUMENT if there is no such set.
 HVD_API int32_t hvd_default_process_set(int32_t id, int32_t* size, int32_t* included);
 
 // The text of this thread's last failed call.

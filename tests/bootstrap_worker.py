@@ -92,14 +92,15 @@ def check(world: World) -> None:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"
-    if world.transport == "tcp":
-        assert world.mesh_fds is not None and world.shm_fd == -1 and len(world.mesh_fds) == world.size
+    if world.transport in ("tcp", "hierarchical"):
+        assert world.mesh_fds is not None and len(world.mesh_fds) == world.size
+        assert world.shm_fd == -1 or world.transport == "hierarchical"
         for peer, descriptor in enumerate(world.mesh_fds):
             if peer == world.rank:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"mesh {world.rank}") == f"mesh {peer}"
-        if world.local_shm_fd >= 0:
+        if world.transport == "hierarchical":
             check_local_memory(world)
     else:
         assert world.mesh_fds is None
@@ -114,15 +115,19 @@ def check(world: World) -> None:
 
 
 def check_local_memory(world: World) -> None:
-    """Only the ranks of this host see what is written to it."""
-    with mmap.mmap(world.local_shm_fd, MEMORY_BYTES) as memory:
+    """Only the ranks of this host see what is written to it. A rank that is alone on its host has none."""
+    assert world.hosts is not None and world.mesh_fds is not None
+    memory = mmap.mmap(world.shm_fd, MEMORY_BYTES) if world.shm_fd >= 0 else None
+    if memory is not None:
         memory[world.rank] = world.rank + 1
-        assert world.mesh_fds is not None
-        for descriptor in world.mesh_fds:
-            if descriptor >= 0:
-                exchange(descriptor, "written")
-        seen = {place for place, value in enumerate(memory[: world.size]) if value == place + 1}
-        assert seen == set(world.local_ranks)
+    for descriptor in world.mesh_fds:
+        if descriptor >= 0:
+            exchange(descriptor, "written")
+    own = {rank for rank, host in enumerate(world.hosts) if host == world.hosts[world.rank]}
+    assert (memory is None) == (len(own) == 1)
+    if memory is not None:
+        assert {place for place, value in enumerate(memory[: world.size]) if value == place + 1} == own
+        memory.close()
 
 
 def main() -> None:
@@ -151,15 +156,14 @@ def main() -> None:
                 process_sets=plan.get("process_sets", []),
                 scope=f"{plan.get('scope', 'test')}.{number}",
                 shm_bytes=lambda size: MEMORY_BYTES,
-                local_shm=plan.get("local_shm", False),
             )
             seconds.append(time.monotonic() - start)
             check(world)
             result = {
                 "transport": world.transport,
                 "peers": [[peer.host, peer.pid, peer.same_host] for peer in world.peers],
-                "local_ranks": world.local_ranks,
-                "has_local_memory": world.local_shm_fd >= 0,
+                "hosts": world.hosts,
+                "has_memory": world.shm_fd >= 0,
             }
             world.close()
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:

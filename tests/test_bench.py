@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -72,6 +73,41 @@ def test_bad_arguments(arguments: list[str], complaint: str, capsys: pytest.Capt
 
 def test_np_is_not_passed_on() -> None:
     assert without_np(["--np", "3", "--only", "grads", "--np=4"]) == ["--only", "grads"]
+
+
+def test_peers_are_compared_with_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    page = importlib.import_module("page")
+    plan = importlib.import_module("plan")
+    assert all(
+        any(
+            (launch.np, launch.transport) == (target.np, target.transport) and target.case in launch.cases
+            for launch in plan.LAUNCHES
+        )
+        for target in plan.TARGETS
+    )
+    case = plan.Case(plan.ALLREDUCE, size=64 << 20)
+    medians = {case.key: {"ours": 0.010, "gloo": 0.051, "mpi": 0.029, "memcpy": 0.008}}
+    lines = plan.compare(plan.Launch(2, "shm", True, (case,)), medians, {case.key: 15})
+    assert [(line.peer, line.reached) for line in lines] == [("gloo", True), ("mpi", False), ("memcpy", True)]
+    assert page.score(lines) == "2 of 3 targets reached."
+
+    file = tmp_path / "page.md"
+    file.write_text("nothing")
+    with pytest.raises(ValueError, match="has no line"):
+        page.update(file, "text")
+    file.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
+    page.update(file, page.markdown(lines))
+    text = file.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "| 64 MiB" not in text and "allreduce 64 MiB | 15 | 10.0 ms | gloo | 51.0 ms | 5.10 |" in text
+
+
+def test_buckets_close_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    peers = importlib.import_module("peers")
+    groups = peers.in_buckets([np.zeros(n, np.uint8) for n in (3, 3, 1, 9, 2)], 6)
+    assert [[array.size for array in group] for group in groups] == [[3, 3], [1, 9], [2]]
 
 
 def check_figures(file: Path, ranks: int, benchmarks: set[str]) -> dict[str, Any]:

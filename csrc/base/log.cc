@@ -22,7 +22,8 @@ void Log::write(int level, const std::string& text) const {
     std::snprintf(stamp, sizeof stamp, "[%s.%06ld] ", seconds, static_cast<long>(now.tv_usec));
   }
   // One write, so that lines of several threads and processes do not mix.
-  std::string line = std::string(stamp) + "[" + std::to_string(rank_) + "] " + names[level] + ": " + text + "\n";
+  std::string line =
+      std::string(stamp) + "[" + std::to_string(rank_) + "] " + names[level] + ": " + text + "\n";
   [[maybe_unused]] ssize_t written = ::write(level <= HVD_LOG_INFO ? 1 : 2, line.data(), line.size());
 }
 

@@ -40,8 +40,9 @@ constexpr size_t size_of(DataType type) {
 }
 
 constexpr const char* name_of(DataType type) {
-  constexpr const char* names[kDataTypes] = {"uint8",   "int8",    "uint16",  "int16", "int32",     "int64",     "float16",
-                                             "bfloat16", "float32", "float64", "bool",  "complex64", "complex128"};
+  constexpr const char* names[kDataTypes] = {"uint8", "int8",      "uint16",    "int16",   "int32",
+                                             "int64", "float16",   "bfloat16",  "float32", "float64",
+                                             "bool",  "complex64", "complex128"};
   return names[static_cast<int>(type)];
 }
 
@@ -49,13 +50,18 @@ constexpr bool is_floating(DataType type) {
   return type == DataType::kFloat16 || type == DataType::kBfloat16 || type == DataType::kFloat32 ||
          type == DataType::kFloat64;
 }
-constexpr bool is_complex(DataType type) { return type == DataType::kComplex64 || type == DataType::kComplex128; }
-constexpr bool is_integer(DataType type) { return !is_floating(type) && !is_complex(type) && type != DataType::kBool; }
+constexpr bool is_complex(DataType type) {
+  return type == DataType::kComplex64 || type == DataType::kComplex128;
+}
+constexpr bool is_integer(DataType type) {
+  return !is_floating(type) && !is_complex(type) && type != DataType::kBool;
+}
 
 // Combine the ranks' values in rank order with `op` (kSum, kMin, kMax, kProduct), then multiply by `factor`,
 // then divide by `divisor`. Average is Sum with a factor (floating, complex) or a divisor (integers: exact,
 // truncating toward zero). `factor` on integers multiplies in double and truncates toward zero.
-// Bool: Sum and Max are "or", Min and Product are "and"; a divisor > 1 turns Sum into "and" (truncated average).
+// Bool: Sum and Max are "or", Min and Product are "and"; a divisor > 1 turns Sum into "and" (truncated
+// average).
 struct Reduction {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;

@@ -91,8 +91,8 @@ void copy(const Pieces& from, const Pieces& to) {
   copy(source, target, total_bytes(from));
 }
 
-void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources, Cursor& to,
-            std::byte* result, bool streaming, size_t bytes) {
+void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources,
+            Cursor& to, std::byte* result, bool streaming, size_t bytes) {
   alignas(64) std::byte block[kBlock];
   while (bytes > 0) {
     size_t run = std::min({own_input.run(), to.run(), bytes});

@@ -8,8 +8,8 @@
 
 namespace hvd {
 
-// A place in the concatenation of a list of pieces. Moving costs the pieces passed, so chunks taken roughly in order
-// never rescan the list. The pieces must outlive the cursor.
+// A place in the concatenation of a list of pieces. Moving costs the pieces passed, so chunks taken roughly
+// in order never rescan the list. The pieces must outlive the cursor.
 class Cursor {
  public:
   Cursor() = default;
@@ -41,10 +41,10 @@ void scatter(const void* from, Cursor& to, size_t bytes);
 void copy(Cursor& from, Cursor& to, size_t bytes);
 void copy(const Pieces& from, const Pieces& to);
 
-// Combines the next `bytes` of this rank's input (sources[own] is not looked at) with the other ranks', which lie in
-// one stretch each, into `to`, and also into `result` if it is not null. `to` may be at the memory of `own_input`.
-// The pointers in `sources` are used up.
-void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources, Cursor& to,
-            std::byte* result, bool streaming, size_t bytes);
+// Combines the next `bytes` of this rank's input (sources[own] is not looked at) with the other ranks', which
+// lie in one stretch each, into `to`, and also into `result` if it is not null. `to` may be at the memory of
+// `own_input`. The pointers in `sources` are used up.
+void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources,
+            Cursor& to, std::byte* result, bool streaming, size_t bytes);
 
 }  // namespace hvd

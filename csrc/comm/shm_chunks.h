@@ -11,8 +11,8 @@
 
 namespace hvd {
 
-// Chunk of the collectives in which every member reads everything. It never reaches into the last sub-slot, where
-// results of an earlier allreduce may still be read.
+// Chunk of the collectives in which every member reads everything. It never reaches into the last sub-slot,
+// where results of an earlier allreduce may still be read.
 constexpr size_t kChunk = 256 << 10;
 static_assert(kChunk <= 2 * sub_slot_bytes(2) && kChunk <= 1023 * sub_slot_bytes(1023));
 // From here on it pays to bypass the cache, where it pays at all.

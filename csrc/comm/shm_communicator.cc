@@ -7,7 +7,8 @@ namespace hvd {
 
 namespace {
 
-std::shared_ptr<const MemberFlags> flags_of(const ShmSegment& segment, int slot, const std::vector<int>& members) {
+std::shared_ptr<const MemberFlags> flags_of(const ShmSegment& segment, int slot,
+                                            const std::vector<int>& members) {
   auto flags = std::make_shared<MemberFlags>();
   for (int member : members) flags->push_back(&segment.flags(slot, member));
   return flags;
@@ -19,8 +20,8 @@ int index_of(const std::vector<int>& members, int rank) {
 
 }  // namespace
 
-ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse& staging, int slot, std::vector<int> members,
-                                 int rank, const AbortSignal& abort)
+ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse& staging, int slot,
+                                 std::vector<int> members, int rank, const AbortSignal& abort)
     : segment_(segment),
       staging_(staging),
       slot_(slot),
@@ -97,7 +98,8 @@ Status ShmCommunicator::barrier() {
 }
 
 std::unique_ptr<Communicator> make_shm_communicator(const ShmSegment& segment, StagingUse& staging, int slot,
-                                                    std::vector<int> members, int rank, const AbortSignal& abort) {
+                                                    std::vector<int> members, int rank,
+                                                    const AbortSignal& abort) {
   return std::make_unique<ShmCommunicator>(segment, staging, slot, std::move(members), rank, abort);
 }
 

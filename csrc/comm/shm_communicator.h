@@ -12,8 +12,8 @@ namespace hvd {
 
 class ShmCommunicator final : public Communicator {
  public:
-  ShmCommunicator(const ShmSegment& segment, StagingUse& staging, int slot, std::vector<int> members, int rank,
-                  const AbortSignal& abort);
+  ShmCommunicator(const ShmSegment& segment, StagingUse& staging, int slot, std::vector<int> members,
+                  int rank, const AbortSignal& abort);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -29,7 +29,8 @@ class ShmCommunicator final : public Communicator {
   bool own_staging();
   bool allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
   bool allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
-  bool reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out, size_t bytes);
+  bool reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out,
+                          size_t bytes);
   bool reducescatter_pipelined(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out,
                                size_t largest);
   bool allgather_once(const Pieces& in, const std::vector<Pieces>& out, size_t largest);
@@ -37,10 +38,11 @@ class ShmCommunicator final : public Communicator {
   bool broadcast_once(const Pieces& data, int root, size_t bytes);
   bool broadcast_pipelined(const Pieces& data, int root, size_t bytes);
   // What is left for the pipeline is in `to_send` and `to_come`, in bytes by member, and `steps`.
-  bool alltoall_once(const std::vector<Pieces>& in, const std::vector<Pieces>& out, std::vector<size_t>& to_send,
-                     std::vector<size_t>& to_come, uint32_t& steps);
+  bool alltoall_once(const std::vector<Pieces>& in, const std::vector<Pieces>& out,
+                     std::vector<size_t>& to_send, std::vector<size_t>& to_come, uint32_t& steps);
   bool alltoall_pipelined(const std::vector<Pieces>& in, const std::vector<Pieces>& out,
-                          const std::vector<size_t>& to_send, const std::vector<size_t>& to_come, uint32_t steps);
+                          const std::vector<size_t>& to_send, const std::vector<size_t>& to_come,
+                          uint32_t steps);
 
   // One-shot memory: inline in the flag if it fits there, else in staging.
   bool begin_once(size_t bytes);
@@ -49,7 +51,9 @@ class ShmCommunicator final : public Communicator {
 
   // The pipeline. Step numbers `step` count over all operations of the communicator.
   std::byte* slot(int member, uint32_t step) const;
-  std::byte* sub_slot(int member, uint32_t step, int index) const { return slot(member, step) + index * sub_bytes_; }
+  std::byte* sub_slot(int member, uint32_t step, int index) const {
+    return slot(member, step) + index * sub_bytes_;
+  }
   bool wait_others(Flag RankFlags::* flag, uint32_t value);
   void end_steps(uint32_t steps);
   // Calls publish(k, step) and, one step later, consume(k, step) for k in [0, steps).

@@ -11,7 +11,8 @@ namespace hvd {
 
 namespace {
 
-// Longer spinning steals the processor from the very rank that is waited for when there are more threads than cores.
+// Longer spinning steals the processor from the very rank that is waited for when there are more threads than
+// cores.
 constexpr int kPauses = 300;
 constexpr timespec kSlice = {0, 20'000'000};  // how late a raised abort signal may be noticed
 
@@ -34,8 +35,8 @@ void futex_sleep(std::atomic<uint32_t>& word, uint32_t seen) {
 }  // namespace
 
 void post(Flag& flag, uint32_t value) {
-  // Sequential consistency orders this store before the look at `sleepers`, and a sleeper's increment before its look
-  // at `value`: one of the two always sees the other.
+  // Sequential consistency orders this store before the look at `sleepers`, and a sleeper's increment before
+  // its look at `value`: one of the two always sees the other.
   flag.value.store(value, std::memory_order_seq_cst);
   if (flag.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(flag.value);
 }

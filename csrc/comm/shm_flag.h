@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-// Alone on two cache lines, because processors fetch lines in pairs. The payload travels with the counter: what was
-// written to it before post() is there after wait(). Zero bytes are a valid flag.
+// Alone on two cache lines, because processors fetch lines in pairs. The payload travels with the counter:
+// what was written to it before post() is there after wait(). Zero bytes are a valid flag.
 struct alignas(128) Flag {
   std::atomic<uint32_t> value;
   std::atomic<uint32_t> sleepers;

@@ -12,7 +12,8 @@ namespace hvd {
 Status ShmCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
   size_t largest = largest_of(out);
   if (largest == 0) return {};
-  return outcome(largest <= kOnceBytes ? allgather_once(in, out, largest) : allgather_pipelined(in, out, largest));
+  return outcome(largest <= kOnceBytes ? allgather_once(in, out, largest)
+                                       : allgather_pipelined(in, out, largest));
 }
 
 bool ShmCommunicator::allgather_once(const Pieces& in, const std::vector<Pieces>& out, size_t largest) {
@@ -57,7 +58,8 @@ bool ShmCommunicator::allgather_pipelined(const Pieces& in, const std::vector<Pi
 Status ShmCommunicator::broadcast(const Pieces& data, int root) {
   size_t bytes = total_bytes(data);
   if (bytes == 0) return {};
-  return outcome(bytes <= kOnceBytes ? broadcast_once(data, root, bytes) : broadcast_pipelined(data, root, bytes));
+  return outcome(bytes <= kOnceBytes ? broadcast_once(data, root, bytes)
+                                     : broadcast_pipelined(data, root, bytes));
 }
 
 bool ShmCommunicator::broadcast_once(const Pieces& data, int root, size_t bytes) {
@@ -96,8 +98,8 @@ bool ShmCommunicator::broadcast_pipelined(const Pieces& data, int root, size_t b
 
 // ---- alltoall
 
-// A member knows only its own sizes, so every alltoall begins with a one-shot exchange of how many steps each needs.
-// Who has little to send adds all of it and needs none.
+// A member knows only its own sizes, so every alltoall begins with a one-shot exchange of how many steps each
+// needs. Who has little to send adds all of it and needs none.
 Status ShmCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
   copy(in[rank_], out[rank_]);
   std::vector<size_t> to_send = bytes_of(in), to_come = bytes_of(out);
@@ -108,7 +110,8 @@ Status ShmCommunicator::alltoall(const std::vector<Pieces>& in, const std::vecto
 }
 
 bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::vector<Pieces>& out,
-                                    std::vector<size_t>& to_send, std::vector<size_t>& to_come, uint32_t& steps) {
+                                    std::vector<size_t>& to_send, std::vector<size_t>& to_come,
+                                    uint32_t& steps) {
   const size_t table_bytes = size_ * sizeof(uint32_t);
   size_t total = 0;
   for (size_t bytes : to_send) total += bytes;
@@ -147,8 +150,8 @@ bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::ve
 }
 
 bool ShmCommunicator::alltoall_pipelined(const std::vector<Pieces>& in, const std::vector<Pieces>& out,
-                                         const std::vector<size_t>& to_send, const std::vector<size_t>& to_come,
-                                         uint32_t steps) {
+                                         const std::vector<size_t>& to_send,
+                                         const std::vector<size_t>& to_come, uint32_t steps) {
   std::vector<Cursor> input = cursors_of(in), output = cursors_of(out);
   auto publish = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;

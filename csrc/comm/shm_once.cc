@@ -3,7 +3,8 @@
 namespace hvd {
 
 bool ShmOnce::begin_writing() {
-  // A member that came to the previous exchange has read the one before it, whose buffer is now written again.
+  // A member that came to the previous exchange has read the one before it, whose buffer is now written
+  // again.
   if (!reached(seen_all_, number_)) {
     for (size_t member = 0; member < flags_.size(); ++member) {
       if (!wait(line(static_cast<int>(member), number_), number_, abort_)) return false;

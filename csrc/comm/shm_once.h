@@ -1,5 +1,5 @@
-// The one-shot exchange of a shared-memory communicator: every member shows a few bytes, every member reads what it
-// wants. Two buffers alternate, so that nobody has to wait until the others have read.
+// The one-shot exchange of a shared-memory communicator: every member shows a few bytes, every member reads
+// what it wants. Two buffers alternate, so that nobody has to wait until the others have read.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace hvd {
 
 class ShmOnce {
  public:
-  ShmOnce(const MemberFlags& flags, int rank, const AbortSignal& abort) : flags_(flags), rank_(rank), abort_(abort) {}
+  ShmOnce(const MemberFlags& flags, int rank, const AbortSignal& abort)
+      : flags_(flags), rank_(rank), abort_(abort) {}
 
   static constexpr size_t kInlineBytes = sizeof(Flag::payload);
 

@@ -22,7 +22,8 @@ Status ShmCommunicator::allreduce(const Reduction& reduction, const Pieces& in, 
                                             : allreduce_pipelined(reduction, in, out, bytes));
 }
 
-bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes) {
+bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out,
+                                     size_t bytes) {
   if (!begin_once(bytes)) return false;
   Cursor mine(in);
   gather(mine, once_bytes(rank_, bytes), bytes);
@@ -35,13 +36,15 @@ bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& i
   return true;
 }
 
-// Chunk k is cut into a part for each member, who reduces it. Three steps of the pipeline overlap: the input of chunk
-// k, the reduction of chunk k-1 and the output of chunk k-2.
+// Chunk k is cut into a part for each member, who reduces it. Three steps of the pipeline overlap: the input
+// of chunk k, the reduction of chunk k-1 and the output of chunk k-2.
 bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                           size_t bytes) {
   const uint32_t steps = parts(bytes, sub_bytes_ * size_);
   const size_t part = round_up(parts(bytes, static_cast<size_t>(steps) * size_), 64);
-  auto range = [&](uint32_t k, int member) { return Range(bytes, part, static_cast<size_t>(k) * size_ + member); };
+  auto range = [&](uint32_t k, int member) {
+    return Range(bytes, part, static_cast<size_t>(k) * size_ + member);
+  };
   if (!own_staging()) return false;
   staging_.steps = steps_ + steps;
   RankFlags& mine = *(*flags_)[rank_];
@@ -98,15 +101,16 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
 
 // ---- reducescatter
 
-Status ShmCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out) {
+Status ShmCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
+                                      const Pieces& out) {
   size_t bytes = total_of(in);
   if (bytes == 0) return {};
   return outcome(bytes <= kOnceBytes ? reducescatter_once(reduction, in, out, bytes)
                                      : reducescatter_pipelined(reduction, in, out, largest_of(in)));
 }
 
-bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out,
-                                         size_t bytes) {
+bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in,
+                                         const Pieces& out, size_t bytes) {
   if (!begin_once(bytes)) return false;
   std::byte* mine = once_bytes(rank_, bytes);
   size_t offset = 0, own_offset = 0;
@@ -139,14 +143,16 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      gather(input[member], sub_slot(rank_, step, member), Range(bytes[member], sub_bytes_, k).bytes, streaming);
+      gather(input[member], sub_slot(rank_, step, member), Range(bytes[member], sub_bytes_, k).bytes,
+             streaming);
     }
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::published, step + 1)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
-    reduce(reduction, input[rank_], rank_, sources_, output, nullptr, false, Range(bytes[rank_], sub_bytes_, k).bytes);
+    reduce(reduction, input[rank_], rank_, sources_, output, nullptr, false,
+           Range(bytes[rank_], sub_bytes_, k).bytes);
     return true;
   };
   return two_stages(parts(largest, sub_bytes_), publish, consume);

@@ -2,7 +2,8 @@
 //
 //   flags    kMaxCommunicators x size RankFlags
 //   staging  one area a rank, written by that rank only and shared by all communicators it is in:
-//              two one-shot buffers, then a ring of kSlots slots of P+1 sub-slots (P: members of the communicator)
+//              two one-shot buffers, then a ring of kSlots slots of P+1 sub-slots (P: members of the
+//              communicator)
 //
 // Everything is touched only when used, so that the segment may be large and sparse.
 #pragma once
@@ -16,7 +17,7 @@
 namespace hvd {
 
 struct RankFlags {
-  Flag once[2];    // the one-shot exchange of that (odd or even) number is there; small ones are in the payload
+  Flag once[2];  // the one-shot exchange of that (odd or even) number is there; small ones are in the payload
   Flag once_done;  // all one-shot buffers up to that number were read
   // Pipeline steps:
   Flag published;  // this rank's input is in its slot

@@ -12,8 +12,8 @@ namespace hvd {
 
 using MemberFlags = std::vector<RankFlags*>;  // by rank within the communicator
 
-// The staging memory of a rank serves one communicator at a time. Before another one writes to it, the members of
-// the former must have read all that was left for them.
+// The staging memory of a rank serves one communicator at a time. Before another one writes to it, the
+// members of the former must have read all that was left for them.
 struct StagingUse {
   int slot = -1;  // of the communicator; -1: nobody's data is there
   std::shared_ptr<const MemberFlags> members;
@@ -22,6 +22,7 @@ struct StagingUse {
 };
 
 std::unique_ptr<Communicator> make_shm_communicator(const ShmSegment& segment, StagingUse& staging, int slot,
-                                                    std::vector<int> members, int rank, const AbortSignal& abort);
+                                                    std::vector<int> members, int rank,
+                                                    const AbortSignal& abort);
 
 }  // namespace hvd

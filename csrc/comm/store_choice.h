@@ -1,8 +1,9 @@
 // Whether copies to shared memory should bypass the cache.
 //
-// Which is faster, by a factor of up to three, depends on where the ranks' processors are, and in a virtual machine
-// that changes while the job runs. So both ways are tried on real data, in turn and now and then again. All ranks try
-// the same way at the same time (they see the same chunks), as much of the effect shows on the reading side.
+// Which is faster, by a factor of up to three, depends on where the ranks' processors are, and in a virtual
+// machine that changes while the job runs. So both ways are tried on real data, in turn and now and then
+// again. All ranks try the same way at the same time (they see the same chunks), as much of the effect shows
+// on the reading side.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +35,11 @@ class StoreChoice {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr int kWarmUp = 2;     // chunks still under way from before
-  static constexpr int kShortest = 6;   // chunks that make a usable measurement
-  static constexpr int kLength = 16;    // chunks
-  static constexpr uint32_t kFirst = 6;   // trials before the first choice is trusted
-  static constexpr uint32_t kPeriod = 64; // trials between two comparisons later on
+  static constexpr int kWarmUp = 2;        // chunks still under way from before
+  static constexpr int kShortest = 6;      // chunks that make a usable measurement
+  static constexpr int kLength = 16;       // chunks
+  static constexpr uint32_t kFirst = 6;    // trials before the first choice is trusted
+  static constexpr uint32_t kPeriod = 64;  // trials between two comparisons later on
 
   bool comparing() const { return trial_ < kFirst || trial_ % kPeriod < 2; }
   bool streaming() const { return comparing() ? trial_ % 2 == 1 : best(); }

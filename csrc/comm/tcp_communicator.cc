@@ -59,7 +59,8 @@ Status TcpCommunicator::direct(std::vector<Share> out, std::vector<Share> in) {
 Status TcpCommunicator::barrier() {
   std::byte out{}, in{};
   Piece sent = {&out, 1}, received = {&in, 1};
-  return direct(std::vector<Share>(size_, {Cursor(&sent, 1), 1}), std::vector<Share>(size_, {Cursor(&received, 1), 1}));
+  return direct(std::vector<Share>(size_, {Cursor(&sent, 1), 1}),
+                std::vector<Share>(size_, {Cursor(&received, 1), 1}));
 }
 
 Status TcpCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
@@ -82,7 +83,8 @@ Status TcpCommunicator::allreduce_whole(const Reduction& reduction, const Pieces
     received.push_back({Cursor(&copies[i], 1), bytes});
     sources.push_back(copies[i].data);
   }
-  if (Status status = direct(std::vector<Share>(size_, share_of(in)), std::move(received)); !status.ok()) return status;
+  if (Status status = direct(std::vector<Share>(size_, share_of(in)), std::move(received)); !status.ok())
+    return status;
   Cursor from(in), to(out);
   reduce(reduction, from, rank_, sources, to, nullptr, false, bytes);
   return {};
@@ -92,12 +94,13 @@ Status TcpCommunicator::allreduce_shared(const Reduction& reduction, const Piece
                                          size_t bytes) {
   const size_t chunk = staging_chunk(size_);
   std::vector<Share> outputs = split(out, bytes, size_of(reduction.type), size_);
-  ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place, outputs,
-                  staging(chunk * size_), chunk);
+  ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place,
+                  outputs, staging(chunk * size_), chunk);
   return exchange_.run(plan);
 }
 
-Status TcpCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out) {
+Status TcpCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
+                                      const Pieces& out) {
   const size_t chunk = staging_chunk(size_);
   ReducePlan plan(reduction, rank_, shares_of(in), Cursor(out), {}, staging(chunk * size_), chunk);
   return exchange_.run(plan);

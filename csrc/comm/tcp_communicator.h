@@ -1,5 +1,5 @@
-// Collectives over a mesh of stream sockets. Every rank talks directly to every other; the bytes on the wire are
-// those of a ring, but values are combined in rank order.
+// Collectives over a mesh of stream sockets. Every rank talks directly to every other; the bytes on the wire
+// are those of a ring, but values are combined in rank order.
 #pragma once
 
 #include <cstddef>

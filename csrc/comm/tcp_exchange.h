@@ -1,8 +1,8 @@
 // Moves byte streams between one rank and its peers, all directions at once, on one thread.
 //
-// A Plan says which memory is sent to and received from each peer next; Exchange does the rest. Nothing is framed:
-// both ends agree on the stretches, and never a byte more than the plan asks for is read, so that collectives follow
-// each other on the same connection.
+// A Plan says which memory is sent to and received from each peer next; Exchange does the rest. Nothing is
+// framed: both ends agree on the stretches, and never a byte more than the plan asks for is read, so that
+// collectives follow each other on the same connection.
 #pragma once
 
 #include <poll.h>

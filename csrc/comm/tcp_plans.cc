@@ -41,7 +41,8 @@ void ReducePlan::Turns::pass() {
 }
 
 ReducePlan::ReducePlan(const Reduction& reduction, int rank, const std::vector<Share>& inputs,
-                       const Cursor& own_output, const std::vector<Share>& outputs, std::byte* staging, size_t chunk)
+                       const Cursor& own_output, const std::vector<Share>& outputs, std::byte* staging,
+                       size_t chunk)
     : reduction_(reduction),
       rank_(rank),
       chunk_(chunk),

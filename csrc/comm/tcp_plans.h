@@ -30,13 +30,14 @@ class DirectPlan final : public Plan {
   std::vector<bool> sent_, received_;
 };
 
-// Every rank owns a share, gets the others' contributions to it, combines them in rank order and, if there are
-// `outputs`, sends the result to all. Contributions and results take turns on each connection, chunk by chunk, with
-// results kLag chunks behind, so that they overlap and are still in the cache when they leave.
+// Every rank owns a share, gets the others' contributions to it, combines them in rank order and, if there
+// are `outputs`, sends the result to all. Contributions and results take turns on each connection, chunk by
+// chunk, with results kLag chunks behind, so that both overlap and results are still in the cache when they
+// leave.
 class ReducePlan final : public Plan {
  public:
-  // inputs[r]: this rank's contribution to share r. outputs[r]: where share r's result goes, or empty: `own_output`
-  // only. `staging` has size x chunk bytes; chunk is a multiple of the element size.
+  // inputs[r]: this rank's contribution to share r. outputs[r]: where share r's result goes, or empty:
+  // `own_output` only. `staging` has size x chunk bytes; chunk is a multiple of the element size.
   ReducePlan(const Reduction& reduction, int rank, const std::vector<Share>& inputs, const Cursor& own_output,
              const std::vector<Share>& outputs, std::byte* staging, size_t chunk);
   Next send(int peer, Stretch& stretch) override;
@@ -61,17 +62,19 @@ class ReducePlan final : public Plan {
     Cursor result;        // of the peer's share
     bool result_expected = false;
   };
-  static constexpr size_t kLag = 4;
+  static constexpr size_t kLag = 1;
 
-  size_t chunk_bytes(int owner, size_t chunk) const { return std::min(chunk_, bytes_[owner] - chunk * chunk_); }
+  size_t chunk_bytes(int owner, size_t chunk) const {
+    return std::min(chunk_, bytes_[owner] - chunk * chunk_);
+  }
   void combine();
 
   const Reduction reduction_;
   const int rank_;
   const size_t chunk_;
   std::byte* const staging_;
-  std::vector<size_t> bytes_;       // of each share
-  std::vector<Piece> staged_;       // one a peer
+  std::vector<size_t> bytes_;  // of each share
+  std::vector<Piece> staged_;  // one a peer
   std::vector<Peer> peers_;
   std::vector<const void*> sources_;
   Cursor own_input_, own_output_;

@@ -44,8 +44,8 @@ class TcpTransport final : public Transport {
     std::vector<Exchange::Link> links;
     for (int member : members) links.push_back({peers_[member], member});
     auto own = std::find(members.begin(), members.end(), rank_);
-    return std::make_unique<TcpCommunicator>(std::move(links), static_cast<int>(own - members.begin()), staging_,
-                                             abort_);
+    return std::make_unique<TcpCommunicator>(std::move(links), static_cast<int>(own - members.begin()),
+                                             staging_, abort_);
   }
 
   // Connections carry no state from one collective to the next.

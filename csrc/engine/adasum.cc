@@ -8,8 +8,8 @@
 namespace hvd {
 namespace {
 
-// The scalar products need the whole vectors, the combination needs them again: exchanging twice in chunks keeps
-// the memory bounded, whatever the tensor's size.
+// The scalar products need the whole vectors, the combination needs them again: exchanging twice in chunks
+// keeps the memory bounded, whatever the tensor's size.
 constexpr size_t kChunk = 4 << 20;
 
 Status exchange(Communicator& communicator, int partner, void* mine, void* theirs, size_t bytes) {

@@ -1,4 +1,5 @@
-// Adasum (arXiv:2006.02924): a and b become (1 - a·b/2|a|²)·a + (1 - a·b/2|b|²)·b, pairwise up a binary tree of ranks.
+// Adasum (arXiv:2006.02924): a and b become (1 - a·b/2|a|²)·a + (1 - a·b/2|b|²)·b, pairwise up a binary tree
+// of ranks.
 #pragma once
 
 #include "comm/communicator.h"

@@ -44,8 +44,9 @@ const char* op_name(ReduceOp op) {
 Status mismatch(const char* what, const Submission& a, const std::string& a_has, const Submission& b,
                 const std::string& b_has) {
   return Status::precondition(std::string("Mismatched ") + what + " for '" + a.descriptor->name + "': rank " +
-                              std::to_string(a.rank) + " has " + a_has + ", rank " + std::to_string(b.rank) + " has " +
-                              b_has + ". All ranks must submit the same " + what + " under one name.");
+                              std::to_string(a.rank) + " has " + a_has + ", rank " + std::to_string(b.rank) +
+                              " has " + b_has + ". All ranks must submit the same " + what +
+                              " under one name.");
 }
 
 bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
@@ -60,7 +61,8 @@ bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
 }
 
 std::string factors_text(const Descriptor& descriptor) {
-  return "prescale " + std::to_string(descriptor.prescale) + " and postscale " + std::to_string(descriptor.postscale);
+  return "prescale " + std::to_string(descriptor.prescale) + " and postscale " +
+         std::to_string(descriptor.postscale);
 }
 
 Status check_same(const Submission& first, const Submission& other) {
@@ -74,7 +76,8 @@ Status check_same(const Submission& first, const Submission& other) {
     return mismatch("scale factors", first, factors_text(a), other, factors_text(b));
   if (a.op != b.op) return mismatch("reduce operations", first, op_name(a.op), other, op_name(b.op));
   if (varies_in_first_dim(a.kind) && !same_trailing_dims(a, b))
-    return mismatch("shapes (only the first dimension may differ)", first, shapes_text(a), other, shapes_text(b));
+    return mismatch("shapes (only the first dimension may differ)", first, shapes_text(a), other,
+                    shapes_text(b));
   if (a.kind == HVD_BROADCAST && a.root_rank != b.root_rank)
     return mismatch("root ranks", first, std::to_string(a.root_rank), other, std::to_string(b.root_rank));
   if (a.kind == HVD_ADD_PROCESS_SET && a.numbers != b.numbers)
@@ -94,14 +97,18 @@ Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
       return Status::precondition(subject + " needs tensors of at least one dimension, got a scalar.");
     if (!reduces) continue;
     if (is_complex(tensor.type) && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
-      return Status::aborted(subject + ": " + op_name(descriptor.op) + " is not defined for " + name_of(tensor.type) +
-                             "; use Sum or Average.");
+      return Status::aborted(subject + ": " + op_name(descriptor.op) + " is not defined for " +
+                             name_of(tensor.type) + "; use Sum or Average.");
     if (descriptor.op == ReduceOp::kAdasum && !is_floating(tensor.type))
-      return Status::aborted(subject + ": Adasum needs floating-point tensors, got " + name_of(tensor.type) + ".");
+      return Status::aborted(subject + ": Adasum needs floating-point tensors, got " + name_of(tensor.type) +
+                             ".");
   }
-  if (descriptor.kind == HVD_REDUCESCATTER && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
-    return Status::aborted(subject + ": reducescatter supports Sum and Average only, not " + op_name(descriptor.op) + ".");
-  if (descriptor.kind == HVD_ALLREDUCE && descriptor.op == ReduceOp::kAdasum && (members & (members - 1)) != 0)
+  if (descriptor.kind == HVD_REDUCESCATTER && descriptor.op != ReduceOp::kSum &&
+      descriptor.op != ReduceOp::kAverage)
+    return Status::aborted(subject + ": reducescatter supports Sum and Average only, not " +
+                           op_name(descriptor.op) + ".");
+  if (descriptor.kind == HVD_ALLREDUCE && descriptor.op == ReduceOp::kAdasum &&
+      (members & (members - 1)) != 0)
     return Status::aborted(subject + ": Adasum needs a power-of-two number of ranks, there are " +
                            std::to_string(members) + ".");
   return {};
@@ -110,8 +117,9 @@ Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
 }  // namespace
 
 const char* kind_name(int kind) {
-  constexpr const char* names[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter",
-                                   "barrier",   "join",      "add_process_set", "remove_process_set"};
+  constexpr const char* names[] = {"allreduce", "allgather",       "broadcast",
+                                   "alltoall",  "reducescatter",   "barrier",
+                                   "join",      "add_process_set", "remove_process_set"};
   return kind >= 0 && kind <= HVD_REMOVE_PROCESS_SET ? names[kind] : "unknown operation";
 }
 

@@ -17,8 +17,8 @@ struct Submission {
 const char* kind_name(int kind);
 std::string shape_text(const std::vector<int64_t>& shape);
 
-// Checks in the order users rely on: dtype, kind, shape, scale factors, reduce op, trailing dimensions, root rank;
-// then whether the operation is allowed at all for `members` ranks of which `joined` have joined.
+// Checks in the order users rely on: dtype, kind, shape, scale factors, reduce op, trailing dimensions, root
+// rank; then whether the operation is allowed at all for `members` ranks of which `joined` have joined.
 Status check_agreement(const std::vector<Submission>& submissions, int members, bool joined);
 
 // The agreement of submissions that passed the check, one for each member in order.

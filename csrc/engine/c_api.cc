@@ -57,6 +57,31 @@ std::shared_ptr<void> map_shared(int fd, size_t bytes) {
   return {memory, [bytes](void* address) { munmap(address, bytes); }};
 }
 
+// Takes over the mesh and the memory of this host, also when it fails.
+Status take_hosts(const hvd_world& world, std::vector<int> peers, const AbortSignal& abort,
+                  Engine::Parts* parts) {
+  auto give_up = [&](Status status) {
+    for (int fd : peers)
+      if (fd >= 0) close(fd);
+    return status;
+  };
+  if (world.hosts == nullptr) {
+    if (world.shm_fd >= 0) close(world.shm_fd);
+    return give_up(
+        Status::invalid("The hierarchical transport needs hvd_world.hosts: the host of each rank."));
+  }
+  std::vector<int> hosts(world.hosts, world.hosts + world.size);
+  const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[world.rank]));
+  if (here > 1 || world.shm_fd >= 0) {
+    parts->memory = map_shared(world.shm_fd, shm_bytes(here));
+    if (!parts->memory)
+      return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
+  }
+  parts->transport =
+      make_hierarchical_transport(parts->memory.get(), std::move(hosts), std::move(peers), world.rank, abort);
+  return {};
+}
+
 // Takes over every descriptor of the world, also when it fails.
 Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* parts) {
   const bool coordinates = world.rank == 0;
@@ -96,9 +121,12 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
       if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
       parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, *abort);
       return {};
-    case HVD_TRANSPORT_TCP: {
+    case HVD_TRANSPORT_TCP:
+    case HVD_TRANSPORT_HIERARCHICAL: {
       std::vector<int> peers(world.mesh_fds, world.mesh_fds + world.size);
       std::for_each(peers.begin(), peers.end(), own);
+      if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
+        return take_hosts(world, std::move(peers), *abort, parts);
       parts->transport = make_tcp_transport(std::move(peers), world.rank, *abort);
       return {};
     }
@@ -155,7 +183,9 @@ void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(re
 
 void hvd_after_fork_in_child(hvd_engine* engine) { engine->engine.after_fork_in_child(); }
 
-hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) { return submit(engine->engine, *request); }
+hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
+  return submit(engine->engine, *request);
+}
 
 void hvd_set_default(hvd_engine* engine) {
   std::shared_ptr<Engine> before;  // let go after the lock: it may be the last reference

@@ -27,8 +27,8 @@ std::string rank_list(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline,
-                         AbortSignal* abort)
+Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log,
+                         Timeline* timeline, AbortSignal* abort)
     : ranks_(std::move(ranks)),
       options_(options),
       log_(log),
@@ -140,7 +140,8 @@ void Coordinator::release() {
   for (const Negotiation::Release& release : releases) {
     if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
     for (const wire::Item& item : release.operation.items) {
-      const wire::Descriptor* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+      const wire::Descriptor* known =
+          item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
       if (known != nullptr) timeline_->negotiate_end(known->name);
     }
     const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
@@ -159,8 +160,9 @@ void Coordinator::send(int rank, const std::vector<uint8_t>& frame) {
 void Coordinator::begin_shutdown(int rank) {
   if (shutting_down_) return;
   shutting_down_ = true;
-  const std::vector<uint8_t> frame = wire::encode_text(
-      MessageType::kShutdown, "Horovod has been shut down: rank " + std::to_string(rank) + " called hvd.shutdown() or ended.");
+  const std::vector<uint8_t> frame =
+      wire::encode_text(MessageType::kShutdown, "Horovod has been shut down: rank " + std::to_string(rank) +
+                                                    " called hvd.shutdown() or ended.");
   for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
 }
 

@@ -1,4 +1,5 @@
-// Rank 0's thread that hears what every rank has ready and tells them what to run. The decisions are Negotiation's.
+// Rank 0's thread that hears what every rank has ready and tells them what to run. The decisions are
+// Negotiation's.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,8 @@ class Coordinator {
   };
 
   // ranks[r] leads to rank r, rank 0's own engine included.
-  Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline, AbortSignal* abort);
+  Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline,
+              AbortSignal* abort);
   ~Coordinator();
 
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kIdle message.

@@ -47,8 +47,8 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
     parts.coordinator.negotiation.size = size_;
-    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.coordinator, log_, &timeline_,
-                                                 abort_.get());
+    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.coordinator, log_,
+                                                 &timeline_, abort_.get());
   }
   if (!parts.watched.empty())
     watch_ = std::make_unique<Watch>(std::move(parts.watched), parts.peer_timeout, abort_.get());
@@ -62,16 +62,19 @@ Engine::~Engine() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-// ---- application threads ----------------------------------------------------------------------------------------
+// ---- application threads
+// ----------------------------------------------------------------------------------------
 
 Status Engine::check(const hvd_request& request) const {
-  if (request.struct_size != sizeof(hvd_request)) return Status::invalid("hvd_request has another size than expected.");
+  if (request.struct_size != sizeof(hvd_request))
+    return Status::invalid("hvd_request has another size than expected.");
   if (request.name == nullptr || request.name[0] == 0) return Status::invalid("An operation needs a name.");
   const std::string subject = "'" + std::string(request.name) + "'";
   if (request.kind < HVD_ALLREDUCE || request.kind > HVD_REMOVE_PROCESS_SET)
     return Status::invalid(subject + ": unknown kind of operation " + std::to_string(request.kind) + ".");
   const bool has_tensors = request.kind <= HVD_REDUCESCATTER;
-  if (has_tensors != (request.tensor_count > 0)) return Status::invalid(subject + ": wrong number of tensors.");
+  if (has_tensors != (request.tensor_count > 0))
+    return Status::invalid(subject + ": wrong number of tensors.");
   if (request.reduce_op < HVD_AVERAGE || request.reduce_op > HVD_PRODUCT)
     return Status::invalid(subject + ": unknown reduce operation " + std::to_string(request.reduce_op) + ".");
   for (int32_t i = 0; i < request.tensor_count; ++i) {
@@ -98,18 +101,22 @@ Status Engine::complete_and_check(Task* task) {
   const auto& sets = executor_.process_sets();
   auto found = sets.find(descriptor.process_set);
   if (found == sets.end())
-    return Status::invalid(subject + ": there is no process set " + std::to_string(descriptor.process_set) + ".");
+    return Status::invalid(subject + ": there is no process set " + std::to_string(descriptor.process_set) +
+                           ".");
   const std::vector<int>& ranks = found->second.ranks;
   if (!found->second.communicator)
     return Status::invalid(subject + ": rank " + std::to_string(rank_) + " is not in process set " +
                            std::to_string(descriptor.process_set) + ".");
-  if (descriptor.kind == HVD_BROADCAST && !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
-    return Status::invalid(subject + ": root rank " + std::to_string(descriptor.root_rank) + " is not in process set " +
-                           std::to_string(descriptor.process_set) + " (roots are global ranks).");
+  if (descriptor.kind == HVD_BROADCAST &&
+      !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
+    return Status::invalid(subject + ": root rank " + std::to_string(descriptor.root_rank) +
+                           " is not in process set " + std::to_string(descriptor.process_set) +
+                           " (roots are global ranks).");
   if (descriptor.kind == HVD_ADD_PROCESS_SET) {
     const auto& numbers = descriptor.numbers;
     if (numbers.empty() || numbers.front() < 0 || numbers.back() >= size_ ||
-        std::adjacent_find(numbers.begin(), numbers.end(), [](int a, int b) { return a >= b; }) != numbers.end())
+        std::adjacent_find(numbers.begin(), numbers.end(), [](int a, int b) { return a >= b; }) !=
+            numbers.end())
       return Status::invalid(subject + ": a process set needs different ranks between 0 and " +
                              std::to_string(size_ - 1) + ".");
   }
@@ -135,8 +142,8 @@ Status Engine::complete_and_check(Task* task) {
       sum += split;
     }
     if (sum > shape[0])
-      return Status::invalid(subject + ": splits add up to " + std::to_string(sum) + ", more than the first dimension (" +
-                             std::to_string(shape[0]) + ").");
+      return Status::invalid(subject + ": splits add up to " + std::to_string(sum) +
+                             ", more than the first dimension (" + std::to_string(shape[0]) + ").");
   }
   return {};
 }
@@ -159,7 +166,8 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     auto known = cache_ids_.find(key);
     if (known != cache_ids_.end()) {
       const Remembered& remembered = cache_.at(known->second);
-      if (remembered.mine && same_request(remembered.descriptor, task->descriptor)) task->sent_as = known->second;
+      if (remembered.mine && same_request(remembered.descriptor, task->descriptor))
+        task->sent_as = known->second;
     }
     *handle = next_handle_++;
     task->handle = *handle;
@@ -232,7 +240,8 @@ bool Engine::process_set_ranks(int id, std::vector<int>* ranks) {
   return true;
 }
 
-// ---- the engine thread ------------------------------------------------------------------------------------------
+// ---- the engine thread
+// ------------------------------------------------------------------------------------------
 
 void Engine::run() {
   if (affinity_ >= 0) {
@@ -240,12 +249,14 @@ void Engine::run() {
     CPU_ZERO(&cores);
     CPU_SET(static_cast<size_t>(affinity_), &cores);
     if (sched_setaffinity(0, sizeof cores, &cores) != 0)
-      log_.warning("Can't pin the engine thread to core " + std::to_string(affinity_) + " (HOROVOD_THREAD_AFFINITY).");
+      log_.warning("Can't pin the engine thread to core " + std::to_string(affinity_) +
+                   " (HOROVOD_THREAD_AFFINITY).");
   }
   try {
     run_until_finished();
   } catch (const std::exception& error) {
-    abort_->raise(Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
+    abort_->raise(
+        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
   }
   if (abort_->raised()) fail_pending(abort_->reason());
 }
@@ -288,7 +299,8 @@ void Engine::wait_for_messages() {
 void Engine::handle(const uint8_t* data, size_t size) {
   wire::Message message;
   if (!wire::decode(data, size, &message)) {
-    abort_->raise(Status::unknown("Rank " + std::to_string(rank_) + " received a malformed message from the coordinator."));
+    abort_->raise(Status::unknown("Rank " + std::to_string(rank_) +
+                                  " received a malformed message from the coordinator."));
     return;
   }
   switch (message.type) {
@@ -371,7 +383,8 @@ void Engine::run_operation(wire::Operation& operation) {
     std::lock_guard<std::mutex> lock(mutex_);
     executor_.commit_process_set(units.front());
     for (const Unit& unit : units)
-      if (unit.task) pending_.erase(operation_key(unit.task->descriptor.process_set, unit.task->descriptor.name));
+      if (unit.task)
+        pending_.erase(operation_key(unit.task->descriptor.process_set, unit.task->descriptor.name));
   }
   for (const Unit& unit : units)
     if (unit.task) finish(unit.task, {});

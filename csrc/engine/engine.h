@@ -27,15 +27,15 @@ class Engine {
   // What a world hands over: the communicator's transport and the sockets, see hvd_world.
   struct Parts {
     int rank = 0, size = 1;
-    std::shared_ptr<void> memory;             // what the transport works in, if it is ours to unmap
+    std::shared_ptr<void> memory;  // what the transport works in, if it is ours to unmap
     std::unique_ptr<Transport> transport;
-    wire::Channel control;                    // rank 0 makes its own
-    std::vector<wire::Channel> control_ranks; // rank 0: [r], own entry closed
+    wire::Channel control;                     // rank 0 makes its own
+    std::vector<wire::Channel> control_ranks;  // rank 0: [r], own entry closed
     std::vector<Watch::Watched> watched;
     double peer_timeout = 3.0;
     int affinity = -1;
     Coordinator::Options coordinator;
-    std::vector<int> descriptors;             // all of the above, to be closed in a forked child
+    std::vector<int> descriptors;  // all of the above, to be closed in a forked child
   };
 
   Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort);
@@ -60,7 +60,7 @@ class Engine {
   struct Remembered {
     std::shared_ptr<const wire::Agreement> agreement;
     std::string key;
-    bool mine = false;       // this rank had submitted it, so its own descriptor is known:
+    bool mine = false;  // this rank had submitted it, so its own descriptor is known:
     wire::Descriptor descriptor;
   };
 

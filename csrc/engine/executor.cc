@@ -107,7 +107,8 @@ Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& 
     Status status = adasum(communicator, parts);
     for (const Part& part : parts)
       if (status.ok() && common.postscale != 1.0)
-        kernels::scale(part.type, part.output, part.output, part.bytes / size_of(part.type), common.postscale);
+        kernels::scale(part.type, part.output, part.output, part.bytes / size_of(part.type),
+                       common.postscale);
     return status;
   }
   // A group may mix types; each type is one pass.
@@ -163,7 +164,8 @@ Status Executor::allgather(Communicator& communicator, const std::vector<Unit>& 
   return communicator.allgather(in, out);
 }
 
-Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& units, const std::vector<int>& ranks) {
+Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& units,
+                           const std::vector<int>& ranks) {
   const int root_rank = units.front().agreement->common.root_rank;
   const auto root = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), root_rank) - ranks.begin());
   const bool is_root = communicator.rank() == root;
@@ -176,7 +178,8 @@ Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& 
       const TaskTensor& tensor = unit.task->tensors[i];
       const size_t bytes = tensor_bytes(info);
       data.push_back({is_root ? at(tensor.input, 0) : tensor.output, bytes});
-      if (is_root && tensor.input != tensor.output && bytes > 0) std::memcpy(tensor.output, tensor.input, bytes);
+      if (is_root && tensor.input != tensor.output && bytes > 0)
+        std::memcpy(tensor.output, tensor.input, bytes);
     }
   }
   return communicator.broadcast(data, root);
@@ -232,8 +235,10 @@ Status Executor::reducescatter(Communicator& communicator, const std::vector<Uni
         const void* input = unit.task->tensors[i].input;
         if (common.prescale != 1.0) {
           scaled.push_back(allocate_memory(tensor_bytes(tensor)));
-          if (!scaled.back()) return Status::unknown("Out of memory for the scaled input of '" + common.name + "'.");
-          kernels::scale(type, scaled.back().get(), input, tensor_bytes(tensor) / size_of(type), common.prescale);
+          if (!scaled.back())
+            return Status::unknown("Out of memory for the scaled input of '" + common.name + "'.");
+          kernels::scale(type, scaled.back().get(), input, tensor_bytes(tensor) / size_of(type),
+                         common.prescale);
           input = scaled.back().get();
         }
         const size_t row = row_bytes(tensor);

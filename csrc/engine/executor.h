@@ -1,4 +1,5 @@
-// Runs agreed operations on the communicators, on the engine thread, in the order in which they were released.
+// Runs agreed operations on the communicators, on the engine thread, in the order in which they were
+// released.
 #pragma once
 
 #include <map>

@@ -172,7 +172,8 @@ void Negotiation::finish(Vote& vote) {
   }
   if (vote.kind == HVD_ADD_PROCESS_SET || vote.kind == HVD_REMOVE_PROCESS_SET) {
     std::string error = apply_process_set_change(agreement->common, &agreement->result);
-    if (!error.empty()) return fail(vote.process_set, vote.process_set, vote.name, HVD_INVALID_ARGUMENT, error);
+    if (!error.empty())
+      return fail(vote.process_set, vote.process_set, vote.name, HVD_INVALID_ARGUMENT, error);
   }
   if (everyone && worth_remembering(agreement->common))
     remember(agreement, operation_key(vote.process_set, vote.name));
@@ -182,12 +183,14 @@ void Negotiation::finish(Vote& vote) {
 std::string Negotiation::apply_process_set_change(const Descriptor& common, int64_t* result) {
   if (common.kind == HVD_REMOVE_PROCESS_SET) {
     int id = common.root_rank;  // which set to remove; the request itself is one of the global set
-    if (id == 0 || sets_.erase(id) == 0) return "There is no process set " + std::to_string(id) + " to remove.";
+    if (id == 0 || sets_.erase(id) == 0)
+      return "There is no process set " + std::to_string(id) + " to remove.";
     *result = id;
     for (auto vote = votes_.begin(); vote != votes_.end();) {
       if (vote->second.process_set == id) {
         fail(kEveryone, id, vote->second.name, HVD_INVALID_ARGUMENT,
-             "Process set " + std::to_string(id) + " was removed while '" + vote->second.name + "' was pending.");
+             "Process set " + std::to_string(id) + " was removed while '" + vote->second.name +
+                 "' was pending.");
         vote = votes_.erase(vote);
       } else {
         ++vote;
@@ -206,13 +209,15 @@ std::string Negotiation::apply_process_set_change(const Descriptor& common, int6
   int id = 1;
   while (sets_.count(id)) ++id;
   if (id >= kMaxCommunicators)
-    return "There can be at most " + std::to_string(kMaxCommunicators - 1) + " process sets at a time; remove some first.";
+    return "There can be at most " + std::to_string(kMaxCommunicators - 1) +
+           " process sets at a time; remove some first.";
   sets_[id] = std::move(ranks);
   *result = id;
   return {};
 }
 
-void Negotiation::fail(int32_t audience, int32_t process_set, const std::string& name, int code, std::string text) {
+void Negotiation::fail(int32_t audience, int32_t process_set, const std::string& name, int code,
+                       std::string text) {
   Ready failure;
   failure.audience = audience;
   failure.operation.code = code;
@@ -305,7 +310,8 @@ void Negotiation::forget(uint32_t id) {
 Negotiation::Stalled Negotiation::describe(const Vote& vote, Time now) const {
   Stalled stalled{vote.name, std::chrono::duration<double>(now - vote.since).count(), {}, {}};
   const std::vector<int>& ranks = *members(vote.process_set);
-  for (size_t i = 0; i < ranks.size(); ++i) (vote.voted[i] ? stalled.ready : stalled.missing).push_back(ranks[i]);
+  for (size_t i = 0; i < ranks.size(); ++i)
+    (vote.voted[i] ? stalled.ready : stalled.missing).push_back(ranks[i]);
   return stalled;
 }
 

@@ -1,8 +1,9 @@
-// The coordinator's logic without any I/O: who has which operation ready, do they agree, what runs next and with what.
+// The coordinator's logic without any I/O: who has which operation ready, do they agree, what runs next and
+// with what.
 //
-// Votes come in, releases come out. An operation is ready when every member of its process set has it (ranks that
-// joined count as having it). All releases form one global order, and every rank runs its part of it in that order,
-// so overlapping process sets can't deadlock.
+// Votes come in, releases come out. An operation is ready when every member of its process set has it (ranks
+// that joined count as having it). All releases form one global order, and every rank runs its part of it in
+// that order, so overlapping process sets can't deadlock.
 #pragma once
 
 #include <chrono>
@@ -51,7 +52,8 @@ class Negotiation {
   const wire::Descriptor* remembered(uint32_t id) const;
 
   bool has_ready() const { return !ready_.empty(); }
-  // What may run now, fused. With `hold_rank_0`, operations that rank 0 takes part in stay back, to be fused later.
+  // What may run now, fused. With `hold_rank_0`, operations that rank 0 takes part in stay back, to be fused
+  // later.
   std::vector<Release> release(bool hold_rank_0);
   // Cache ids forgotten since the last call; all ranks must hear of them before the next release.
   std::vector<uint32_t> take_evicted() { return std::move(evicted_); }
@@ -73,9 +75,9 @@ class Negotiation {
     Time since{};
     int count = 0;
     int last_rank = 0;
-    bool reported = false;                    // as stalled
-    std::vector<uint8_t> voted;               // [member]
-    AgreementPtr cached;                      // what the cached votes refer to
+    bool reported = false;                                // as stalled
+    std::vector<uint8_t> voted;                           // [member]
+    AgreementPtr cached;                                  // what the cached votes refer to
     std::vector<std::unique_ptr<wire::Descriptor>> full;  // [member], empty while all votes are cached ones
   };
 
@@ -94,7 +96,8 @@ class Negotiation {
     bool announced = false;  // the ranks have heard what the id stands for
   };
 
-  Vote* vote_for(int rank, int32_t process_set, const std::string& name, int32_t kind, const std::string& key, Time now);
+  Vote* vote_for(int rank, int32_t process_set, const std::string& name, int32_t kind, const std::string& key,
+                 Time now);
   Stalled describe(const Vote& vote, Time now) const;
   bool complete(const Vote& vote) const;
   void finish_if_complete(const std::string& key);

@@ -45,7 +45,8 @@ bool status_from_pidfd(int pidfd, int* status) {
   static_assert(sizeof(Info) == 64, "the first published size of struct pidfd_info");
   constexpr uint64_t kExit = 1 << 3;
   info.mask = kExit;
-  if (ioctl(pidfd, _IOC(_IOC_READ | _IOC_WRITE, 0xFF, 11, sizeof info), &info) != 0 || !(info.mask & kExit)) return false;
+  if (ioctl(pidfd, _IOC(_IOC_READ | _IOC_WRITE, 0xFF, 11, sizeof info), &info) != 0 || !(info.mask & kExit))
+    return false;
   *status = info.exit_code;
   return true;
 }
@@ -71,7 +72,10 @@ Peer::~Peer() {
 }
 
 Peer::Peer(Peer&& other) noexcept
-    : rank_(other.rank_), host_(std::move(other.host_)), pid_(other.pid_), pidfd_(std::exchange(other.pidfd_, -1)) {}
+    : rank_(other.rank_),
+      host_(std::move(other.host_)),
+      pid_(other.pid_),
+      pidfd_(std::exchange(other.pidfd_, -1)) {}
 
 std::string Peer::name() const {
   return "rank " + std::to_string(rank_) + " (host " + host_ + ", pid " + std::to_string(pid_) + ")";
@@ -84,7 +88,8 @@ std::string Peer::describe_end(int milliseconds, const std::string& otherwise) c
   int status = 0;
   if (!status_from_zombie(pid_, &status) && !status_from_pidfd(pidfd_, &status)) return "has died";
   if (WIFSIGNALED(status))
-    return "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
+    return "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
+           ")";
   return "exited with code " + std::to_string(WEXITSTATUS(status)) + " without shutting Horovod down";
 }
 

@@ -26,7 +26,8 @@ Task::Task(const hvd_request& request)
   descriptor.prescale = request.prescale;
   descriptor.postscale = request.postscale;
   descriptor.name = request.name;
-  if (request.numbers != nullptr) descriptor.numbers.assign(request.numbers, request.numbers + request.number_count);
+  if (request.numbers != nullptr)
+    descriptor.numbers.assign(request.numbers, request.numbers + request.number_count);
   auto count = static_cast<size_t>(request.tensor_count);
   descriptor.tensors.resize(count);
   tensors.resize(count);
@@ -58,7 +59,11 @@ Status Task::prepare_output(size_t index, std::vector<int64_t> shape) {
 
 void Task::finish(Status status) {
   status_ = std::move(status);
-  if (callback_ != nullptr) callback_(user_, status_.code(), status_.text().c_str());
+  if (callback_ != nullptr) {
+    const hvd_outcome outcome{status_.code(), status_.text().c_str(), result, received_splits.data(),
+                              static_cast<int32_t>(received_splits.size())};
+    callback_(user_, &outcome);
+  }
   done_.store(1, std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) != 0)
     syscall(SYS_futex, &done_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);

@@ -27,7 +27,8 @@ std::string quoted(const std::string& text) {
 
 std::string upper(const char* text) {
   std::string result = text;
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
   return result;
 }
 
@@ -37,7 +38,8 @@ Status Timeline::start(const std::string& path, bool mark_cycles) {
   stop();
   std::lock_guard<std::mutex> lock(mutex_);
   file_ = std::fopen(path.c_str(), "w");
-  if (file_ == nullptr) return Status::invalid("Can't write the timeline file '" + path + "': " + std::strerror(errno) + ".");
+  if (file_ == nullptr)
+    return Status::invalid("Can't write the timeline file '" + path + "': " + std::strerror(errno) + ".");
   mark_cycles_ = mark_cycles;
   first_ = true;
   rows_.clear();
@@ -69,13 +71,16 @@ int Timeline::row(const std::string& name) {
   auto [found, fresh] = rows_.try_emplace(name, static_cast<int>(rows_.size()) + 1);
   if (fresh) {
     std::string pid = std::to_string(found->second);
-    write(R"({"name": "process_name", "ph": "M", "pid": )" + pid + R"(, "args": {"name": )" + quoted(name) + "}}");
-    write(R"({"name": "process_sort_index", "ph": "M", "pid": )" + pid + R"(, "args": {"sort_index": )" + pid + "}}");
+    write(R"({"name": "process_name", "ph": "M", "pid": )" + pid + R"(, "args": {"name": )" + quoted(name) +
+          "}}");
+    write(R"({"name": "process_sort_index", "ph": "M", "pid": )" + pid + R"(, "args": {"sort_index": )" +
+          pid + "}}");
   }
   return found->second;
 }
 
-void Timeline::event(const std::string& name, char phase, const std::string& label, const std::string& arguments) {
+void Timeline::event(const std::string& name, char phase, const std::string& label,
+                     const std::string& arguments) {
   auto since = std::chrono::steady_clock::now() - origin_;
   std::string json = std::string(R"({"ph": ")") + phase + R"(", "pid": )" + std::to_string(row(name)) +
                      R"(, "tid": 0, "ts": )" +

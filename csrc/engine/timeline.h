@@ -1,5 +1,5 @@
-// A Chrome trace (chrome://tracing, Perfetto) of what the coordinator's rank does: one row per operation name with
-// the negotiation, who became ready when, and the run. The file is valid JSON whenever one looks at it.
+// A Chrome trace (chrome://tracing, Perfetto) of what the coordinator's rank does: one row per operation name
+// with the negotiation, who became ready when, and the run. The file is valid JSON whenever one looks at it.
 #pragma once
 
 #include <atomic>

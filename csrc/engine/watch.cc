@@ -115,7 +115,10 @@ void Watch::lost(Watched& peer) {
   peer.gone = true;
   if (abort_->raised()) return;
   if (closing_.load(std::memory_order_acquire)) {
-    abort_->raise(Status::unknown("Horovod has been shut down."));
+    // At the normal end nobody is left to read this; but ranks that have not heard of a shutdown yet learn
+    // who has cut it short. A peer that only closes its end lives on, so its end is not waited for.
+    abort_->raise(Status::unknown("The shutdown of Horovod was cut short: " + peer.peer.name() + " " +
+                                  peer.peer.describe_end(0, "closed its connection") + "."));
     return;
   }
   constexpr int kMilliseconds = 50;

@@ -1,4 +1,5 @@
-// Notices that a peer died or fell silent, and spreads aborts. Rank 0 watches everyone, everyone watches rank 0.
+// Notices that a peer died or fell silent, and spreads aborts. Rank 0 watches everyone, everyone watches rank
+// 0.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@ class Watch {
     bool gone = false;
   };
 
-  // Raises `abort` when a watched peer dies or has been silent for `timeout` seconds, and tells all watched peers
-  // when `abort` is raised by anyone.
+  // Raises `abort` when a watched peer dies or has been silent for `timeout` seconds, and tells all watched
+  // peers when `abort` is raised by anyone.
   Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort);
   ~Watch();
 

@@ -1,4 +1,5 @@
-// The smallest test harness: TEST(name) { CHECK(...); } and a main() that runs all, or those whose name contains argv[1].
+// The smallest test harness: TEST(name) { CHECK(...); } and a main() that runs all, or those whose name
+// contains argv[1].
 #pragma once
 
 #include <cstdio>
@@ -35,15 +36,15 @@ inline int run_all(int argc, char** argv) {
 
 }  // namespace check
 
-#define TEST(name)                                          \
-  static void test_##name();                                \
+#define TEST(name)                                            \
+  static void test_##name();                                  \
   static check::Register register_##name(#name, test_##name); \
   static void test_##name()
 
-#define CHECK(condition)                                                              \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);    \
-      std::abort();                                                                   \
-    }                                                                                 \
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                \
+    }                                                                              \
   } while (0)

@@ -1,4 +1,5 @@
-// Ranks as threads on every transport, and buffers cut into pieces: what the communicators' tests are made of.
+// Ranks as threads on every transport, and buffers cut into pieces: what the communicators' tests are made
+// of.
 #pragma once
 
 #include <arpa/inet.h>
@@ -33,7 +34,8 @@ using hvd::Status;
 using hvd::Transport;
 using Bytes = std::vector<std::byte>;
 
-// A quick generator (a Weyl sequence, mixed): under a sanitizer, making the data would otherwise take most of the time.
+// A quick generator (a Weyl sequence, mixed): under a sanitizer, making the data would otherwise take most of
+// the time.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -84,7 +86,8 @@ class World {
       memory_ = mmap(nullptr, hvd::shm_bytes(size), PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       CHECK(memory_ != MAP_FAILED);
-      for (int i = 0; i < size; ++i) transports_.push_back(hvd::make_shm_transport(memory_, i, size, *aborts_[i]));
+      for (int i = 0; i < size; ++i)
+        transports_.push_back(hvd::make_shm_transport(memory_, i, size, *aborts_[i]));
       return;
     }
     std::vector<std::vector<int>> mesh(size, std::vector<int>(size, -1));
@@ -154,20 +157,42 @@ inline Bytes values(DataType type, size_t count, uint64_t seed) {
   auto small = [&] { return static_cast<int>(random() % 7) - 3; };
   auto real = [&] { return static_cast<double>(random() >> 12) * 0x1p-50 - 2; };  // in [-2, 2)
   switch (type) {
-    case DataType::kUint8: fill(uint8_t(), [&] { return random() % 4; }); break;
-    case DataType::kInt8: fill(int8_t(), small); break;
-    case DataType::kUint16: fill(uint16_t(), [&] { return random() % 4; }); break;
-    case DataType::kInt16: fill(int16_t(), small); break;
-    case DataType::kInt32: fill(int32_t(), small); break;
-    case DataType::kInt64: fill(int64_t(), small); break;
+    case DataType::kUint8:
+      fill(uint8_t(), [&] { return random() % 4; });
+      break;
+    case DataType::kInt8:
+      fill(int8_t(), small);
+      break;
+    case DataType::kUint16:
+      fill(uint16_t(), [&] { return random() % 4; });
+      break;
+    case DataType::kInt16:
+      fill(int16_t(), small);
+      break;
+    case DataType::kInt32:
+      fill(int32_t(), small);
+      break;
+    case DataType::kInt64:
+      fill(int64_t(), small);
+      break;
     // Sign, an exponent of -1 to 1, any mantissa.
-    case DataType::kFloat16: fill(uint16_t(), [&] { return (random() & 0x83ff) | (14 + random() % 3) << 10; }); break;
-    case DataType::kBfloat16: fill(uint16_t(), [&] { return (random() & 0x807f) | (126 + random() % 3) << 7; }); break;
+    case DataType::kFloat16:
+      fill(uint16_t(), [&] { return (random() & 0x83ff) | (14 + random() % 3) << 10; });
+      break;
+    case DataType::kBfloat16:
+      fill(uint16_t(), [&] { return (random() & 0x807f) | (126 + random() % 3) << 7; });
+      break;
     case DataType::kFloat32:
-    case DataType::kComplex64: fill(float(), real); break;
+    case DataType::kComplex64:
+      fill(float(), real);
+      break;
     case DataType::kFloat64:
-    case DataType::kComplex128: fill(double(), real); break;
-    case DataType::kBool: fill(uint8_t(), [&] { return random() % 2; }); break;
+    case DataType::kComplex128:
+      fill(double(), real);
+      break;
+    case DataType::kBool:
+      fill(uint8_t(), [&] { return random() % 2; });
+      break;
   }
   return bytes;
 }
@@ -187,8 +212,8 @@ inline Bytes reduced(const Reduction& reduction, const std::vector<Bytes>& input
   Bytes result(inputs[0].size());
   std::vector<const void*> sources;
   for (const Bytes& input : inputs) sources.push_back(input.data());
-  hvd::kernels::reduce(reduction, result.data(), nullptr, false, sources.data(), static_cast<int>(sources.size()),
-                  result.size() / hvd::size_of(reduction.type));
+  hvd::kernels::reduce(reduction, result.data(), nullptr, false, sources.data(),
+                       static_cast<int>(sources.size()), result.size() / hvd::size_of(reduction.type));
   return result;
 }
 
@@ -222,7 +247,8 @@ class Buffer {
       offset += length + gap;
     }
   }
-  Buffer(const std::vector<size_t>& lengths, size_t element, const Bytes& content) : Buffer(lengths, element) {
+  Buffer(const std::vector<size_t>& lengths, size_t element, const Bytes& content)
+      : Buffer(lengths, element) {
     size_t offset = 0;
     for (Piece& piece : pieces_) {
       if (piece.bytes > 0) std::memcpy(piece.data, content.data() + offset, piece.bytes);

@@ -1,5 +1,9 @@
-// Throws mutated frames at the decoder: fuzz_wire [frames] [seed]. Run it under AddressSanitizer. A frame may be refused
-// or accepted, but never crash, never read outside, never make the decoder allocate out of proportion to its length.
+// Throws mutated frames at the decoder: fuzz_wire [frames] [seed]. Run it under AddressSanitizer. A frame may
+// be refused or accepted, but never crash, never read outside, never make the decoder allocate out of
+// proportion to its length.
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -8,9 +12,6 @@
 #include "check.h"
 #include "wire/channel.h"
 #include "wire/messages.h"
-
-#include <sys/socket.h>
-#include <unistd.h>
 
 namespace {
 
@@ -34,7 +35,9 @@ using Frame = std::vector<uint8_t>;
 
 size_t below(Random& random, size_t limit) { return random() % limit; }
 
-std::string some_text(Random& random) { return std::string(below(random, 20), static_cast<char>('a' + below(random, 26))); }
+std::string some_text(Random& random) {
+  return std::string(below(random, 20), static_cast<char>('a' + below(random, 26)));
+}
 
 Descriptor some_descriptor(Random& random) {
   Descriptor descriptor;
@@ -86,7 +89,8 @@ void mutate(Frame& frame, Random& random) {
         frame.resize(at);
         break;
       case 3:
-        frame.insert(frame.begin() + static_cast<ptrdiff_t>(at), 1 + below(random, 9), static_cast<uint8_t>(random()));
+        frame.insert(frame.begin() + static_cast<ptrdiff_t>(at), 1 + below(random, 9),
+                     static_cast<uint8_t>(random()));
         break;
       case 4:  // a length that promises too much
         for (size_t i = at; i < frame.size() && i < at + 4; ++i) frame[i] = 0xFF;

@@ -1,9 +1,8 @@
 // Every collective on every transport, against the kernel called once on whole buffers.
-#include "comm/communicator.h"
-
 #include <algorithm>
 #include <string>
 
+#include "comm/communicator.h"
 #include "comm/pieces.h"
 #include "tests/check.h"
 #include "tests/comm_suite.h"
@@ -22,7 +21,8 @@ uint64_t seed_of(uint64_t operation, int rank) { return operation * 1000 + rank;
 void check_allreduce(Communicator& comm, const Reduction& reduction, size_t count, uint64_t operation) {
   const size_t element = hvd::size_of(reduction.type);
   std::vector<Bytes> inputs;
-  for (int rank = 0; rank < comm.size(); ++rank) inputs.push_back(values(reduction.type, count, seed_of(operation, rank)));
+  for (int rank = 0; rank < comm.size(); ++rank)
+    inputs.push_back(values(reduction.type, count, seed_of(operation, rank)));
   Bytes expected = reduced(reduction, inputs);
   // The cutting is each rank's own: it must not matter.
   Random random(seed_of(operation, comm.rank()));
@@ -117,7 +117,9 @@ void check_alltoall(Communicator& comm, size_t bytes, uint64_t operation) {
   for (int i = 0; i < size * size; ++i) sizes.push_back(pick(shared, 4) == 0 ? 0 : pick(shared, bytes + 1));
   // Now and then one rank has much and the others little.
   if (pick(shared, 3) == 0) sizes[pick(shared, sizes.size())] += 300000;
-  auto content = [&](int from, int to) { return noise(sizes[from * size + to], seed_of(operation, from) + 31 * to); };
+  auto content = [&](int from, int to) {
+    return noise(sizes[from * size + to], seed_of(operation, from) + 31 * to);
+  };
   std::vector<Buffer> in, out;
   std::vector<Pieces> in_pieces, out_pieces;
   for (int peer = 0; peer < size; ++peer) {
@@ -153,12 +155,24 @@ void random_operation(Communicator& comm, size_t bytes, uint64_t operation) {
   auto type = static_cast<DataType>(pick(shared, hvd::kDataTypes));
   size_t count = bytes / hvd::size_of(type);
   switch (pick(shared, 6)) {
-    case 0: CHECK(comm.barrier().ok()); break;
-    case 1: check_allreduce(comm, {type, ReduceOp::kSum, 1.0, 1}, count, operation); break;
-    case 2: check_reducescatter(comm, {type, ReduceOp::kMax, 1.0, 1}, count, operation); break;
-    case 3: check_allgather(comm, bytes / comm.size(), operation); break;
-    case 4: check_broadcast(comm, bytes, static_cast<int>(pick(shared, comm.size())), operation); break;
-    case 5: check_alltoall(comm, bytes / comm.size(), operation); break;
+    case 0:
+      CHECK(comm.barrier().ok());
+      break;
+    case 1:
+      check_allreduce(comm, {type, ReduceOp::kSum, 1.0, 1}, count, operation);
+      break;
+    case 2:
+      check_reducescatter(comm, {type, ReduceOp::kMax, 1.0, 1}, count, operation);
+      break;
+    case 3:
+      check_allgather(comm, bytes / comm.size(), operation);
+      break;
+    case 4:
+      check_broadcast(comm, bytes, static_cast<int>(pick(shared, comm.size())), operation);
+      break;
+    case 5:
+      check_alltoall(comm, bytes / comm.size(), operation);
+      break;
   }
 }
 
@@ -188,7 +202,8 @@ TEST(cursor_walks_both_ways) {
 
 TEST(shared_memory_stays_within_bounds) {
   CHECK(hvd::shm_bytes(2) < 64u << 20);
-  for (int size : {1, 2, 15, 16, 17, 100, 1024}) CHECK(hvd::shm_bytes(size) <= static_cast<size_t>(size) * (33u << 20));
+  for (int size : {1, 2, 15, 16, 17, 100, 1024})
+    CHECK(hvd::shm_bytes(size) <= static_cast<size_t>(size) * (33u << 20));
 }
 
 TEST(allreduce_of_every_type) {
@@ -277,7 +292,8 @@ TEST(broadcast_from_every_root) {
 TEST(small_broadcasts_do_not_overrun) {
   // The root never waits for an answer; the listeners are slowed down by their own checks.
   run_ranks(Kind::kShm, 3, [](Communicator& comm, Transport&) {
-    for (uint64_t operation = 600; operation < 900; ++operation) check_broadcast(comm, operation % 200, 1, operation);
+    for (uint64_t operation = 600; operation < 900; ++operation)
+      check_broadcast(comm, operation % 200, 1, operation);
   });
 }
 
@@ -356,7 +372,8 @@ TEST(local_transport_scales) {
   auto comm = transport->open(0, {0});
   check_allreduce(*comm, {DataType::kFloat32, ReduceOp::kSum, 0.25, 1}, 1000, 1);
   check_allreduce(*comm, {DataType::kInt32, ReduceOp::kSum, 1.0, 2}, 1000, 2);
-  for (uint64_t operation = 3; operation < 60; ++operation) random_operation(*comm, 100 * operation, operation);
+  for (uint64_t operation = 3; operation < 60; ++operation)
+    random_operation(*comm, 100 * operation, operation);
 }
 
 int main(int argc, char** argv) {

@@ -15,7 +15,9 @@ using std::chrono::milliseconds;
 
 const Reduction kSum = {};
 
-bool mentions(const Status& status, const char* text) { return status.text().find(text) != std::string::npos; }
+bool mentions(const Status& status, const char* text) {
+  return status.text().find(text) != std::string::npos;
+}
 
 using Collective = std::function<Status(Communicator&)>;
 
@@ -34,13 +36,15 @@ std::vector<Collective> collectives(Bytes& memory) {
                            std::vector<Pieces>(static_cast<size_t>(comm.size()), all(bytes)));
     });
     list.push_back([=](Communicator& comm) {
-      return comm.reducescatter(kSum, std::vector<Pieces>(static_cast<size_t>(comm.size()), all(bytes)), all(bytes));
+      return comm.reducescatter(kSum, std::vector<Pieces>(static_cast<size_t>(comm.size()), all(bytes)),
+                                all(bytes));
     });
   }
   return list;
 }
 
-// How long it took ranks 0 and 1 to leave the collective that rank 2 does not come to, from the raised signal on.
+// How long it took ranks 0 and 1 to leave the collective that rank 2 does not come to, from the raised signal
+// on.
 double seconds_to_leave(Kind kind, size_t which) {
   World world(kind, 3);
   Clock::time_point raised;

@@ -1,4 +1,5 @@
-// The engine through its C ABI, ranks as threads: negotiation, fusion, groups, process sets, join, errors, life cycle.
+// The engine through its C ABI, ranks as threads: negotiation, fusion, groups, process sets, join, errors,
+// life cycle.
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -147,7 +148,6 @@ TEST(mismatches_fail_everywhere_and_the_engine_goes_on) {
 
 TEST(duplicate_names_are_refused) {
   ThreadWorld(2).run([](Rank& rank) {
-    
     std::vector<float> first = values(rank.rank, 10), second = first;
     hvd_handle handle = 0;
     if (rank.rank == 0) {
@@ -257,7 +257,8 @@ TEST(alltoall_and_reducescatter) {
     hvd_output_shape(rank.engine, handle, 0, &mine);
     CHECK(mine == 11 / rank.size + (rank.rank < 11 % rank.size ? 1 : 0));
     size_t start = 0;
-    for (int r = 0; r < rank.rank; ++r) start += static_cast<size_t>(11 / rank.size + (r < 11 % rank.size ? 1 : 0));
+    for (int r = 0; r < rank.rank; ++r)
+      start += static_cast<size_t>(11 / rank.size + (r < 11 % rank.size ? 1 : 0));
     out = static_cast<float*>(hvd_take_output(rank.engine, handle, 0));
     for (size_t i = 0; i < static_cast<size_t>(mine); ++i) CHECK(out[i] == sum_at(start + i, rank.size));
     hvd_free(out);
@@ -309,7 +310,8 @@ TEST(stall_shutdown_names_tensor_and_missing_rank) {
     hvd_handle handle = rank.allreduce_async(rank.rank == 0 ? "on 0" : "on 1", data);
     CHECK(rank.wait(handle) == HVD_UNKNOWN);
     std::string text = hvd_error(rank.engine, handle);
-    CHECK(text.find("'on 0' has waited for rank(s) 1") == 0 || text.find("'on 1' has waited for rank(s) 0") == 0);
+    CHECK(text.find("'on 0' has waited for rank(s) 1") == 0 ||
+          text.find("'on 1' has waited for rank(s) 0") == 0);
   });
 }
 

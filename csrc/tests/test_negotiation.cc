@@ -11,9 +11,12 @@ using wire::Descriptor;
 
 const Negotiation::Time kStart{};
 
-Negotiation::Options options(int size, int64_t fusion = 1 << 20, int cache = 8) { return {size, fusion, cache, false}; }
+Negotiation::Options options(int size, int64_t fusion = 1 << 20, int cache = 8) {
+  return {size, fusion, cache, false};
+}
 
-Descriptor allreduce(const std::string& name, int64_t count = 4, DataType type = DataType::kFloat32, int set = 0) {
+Descriptor allreduce(const std::string& name, int64_t count = 4, DataType type = DataType::kFloat32,
+                     int set = 0) {
   Descriptor descriptor;
   descriptor.kind = HVD_ALLREDUCE;
   descriptor.name = name;
@@ -48,7 +51,8 @@ TEST(nothing_runs_before_everyone_has_it) {
 
 TEST(fuses_up_to_the_threshold_and_only_what_fits_together) {
   Negotiation negotiation(options(2, 100));
-  for (int i = 0; i < 10; ++i) from_all(negotiation, 2, allreduce("f" + std::to_string(i), 10));  // 40 bytes each
+  for (int i = 0; i < 10; ++i)
+    from_all(negotiation, 2, allreduce("f" + std::to_string(i), 10));  // 40 bytes each
   from_all(negotiation, 2, allreduce("d", 5, DataType::kFloat64));
   auto releases = negotiation.release(false);
   std::multiset<size_t> sizes;
@@ -70,7 +74,8 @@ TEST(holds_only_what_rank_0_takes_part_in) {
   negotiation.request(1, allreduce("some", 4, DataType::kFloat32, 1), kStart);
   negotiation.request(2, allreduce("some", 4, DataType::kFloat32, 1), kStart);
   auto releases = negotiation.release(true);
-  CHECK(releases.size() == 1 && releases[0].operation.process_set == 1 && *releases[0].ranks == (std::vector<int>{1, 2}));
+  CHECK(releases.size() == 1 && releases[0].operation.process_set == 1 &&
+        *releases[0].ranks == (std::vector<int>{1, 2}));
   CHECK(negotiation.release(false).size() == 1);
 }
 
@@ -92,7 +97,8 @@ TEST(a_changed_request_is_checked_against_the_remembered_one) {
   negotiation.request(1, allreduce("x", 5), kStart);
   auto releases = negotiation.release(false);
   CHECK(releases[0].operation.code == HVD_FAILED_PRECONDITION);
-  CHECK(releases[0].operation.text.find("[4]") != std::string::npos && releases[0].operation.text.find("[5]") != std::string::npos);
+  CHECK(releases[0].operation.text.find("[4]") != std::string::npos &&
+        releases[0].operation.text.find("[5]") != std::string::npos);
   // Both with the new shape: agreed again under a new id, the old one is evicted.
   from_all(negotiation, 2, allreduce("x", 5));
   CHECK(negotiation.release(false)[0].operation.items[0].fresh->id != id);
@@ -104,8 +110,8 @@ TEST(one_evicted_while_ready_travels_whole) {
   Negotiation negotiation(options(1, 0, 1));
   from_all(negotiation, 1, allreduce("a"));
   uint32_t a = negotiation.release(false)[0].operation.items[0].fresh->id;
-  negotiation.cached(0, a, kStart);           // ready, not yet released
-  from_all(negotiation, 1, allreduce("b"));   // pushes "a" out
+  negotiation.cached(0, a, kStart);          // ready, not yet released
+  from_all(negotiation, 1, allreduce("b"));  // pushes "a" out
   auto releases = negotiation.release(false);
   CHECK(releases[0].operation.items[0].fresh && releases[0].operation.items[0].fresh->id == 0);
   CHECK(releases[1].operation.items[0].fresh->id != 0);
@@ -141,7 +147,8 @@ TEST(process_set_ids_are_reused_and_removal_fails_what_is_pending) {
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {1}));
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {0, 1}));  // the world itself
   auto releases = negotiation.release(false);
-  CHECK(releases[0].operation.items[0].fresh->result == 1 && releases[1].operation.items[0].fresh->result == 2);
+  CHECK(releases[0].operation.items[0].fresh->result == 1 &&
+        releases[1].operation.items[0].fresh->result == 2);
   CHECK(releases[2].operation.code == HVD_INVALID_ARGUMENT);
   Descriptor remove = simple(HVD_REMOVE_PROCESS_SET, "remove");
   remove.root_rank = 1;

@@ -1,11 +1,14 @@
-// A world whose ranks are threads of one process, over the real C ABI: so that sanitizers see all of them at once.
+// A world whose ranks are threads of one process, over the real C ABI: so that sanitizers see all of them at
+// once.
 #pragma once
 
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +18,7 @@
 
 struct WorldOptions {
   int transport = HVD_TRANSPORT_SHM;
+  std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
   int64_t fusion_threshold = 128 << 20;
   int cache_capacity = 1024;
   double peer_timeout = 3.0;
@@ -67,7 +71,8 @@ class Rank {
     request.prescale = request.postscale = 1.0;
     return request;
   }
-  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
+  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM,
+                             int set = 0) {
     auto length = static_cast<int64_t>(data.size());
     hvd_tensor tensor{data.data(), data.data(), &length, 1, HVD_FLOAT32};
     hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
@@ -80,7 +85,8 @@ class Rank {
   int allreduce(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
     return finish(allreduce_async(name, data, op, set));
   }
-  int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0, std::vector<int32_t> numbers = {}) {
+  int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0,
+             std::vector<int32_t> numbers = {}) {
     hvd_request request = Rank::request(kind, name);
     request.process_set = set;
     request.numbers = numbers.data();
@@ -112,12 +118,20 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
         if (ends[a][b] >= 0) close(ends[a][b]);
     return ends;
   };
-  const bool tcp = options_.transport == HVD_TRANSPORT_TCP && size_ > 1;
+  const bool hierarchical = options_.transport == HVD_TRANSPORT_HIERARCHICAL && size_ > 1;
+  const bool tcp = (options_.transport == HVD_TRANSPORT_TCP && size_ > 1) || hierarchical;
   const bool shm = options_.transport == HVD_TRANSPORT_SHM && size_ > 1;
   auto control = stars(), liveness = stars();
   auto mesh = tcp ? pairs() : std::vector<std::vector<int>>(n);
-  int memory = shm ? memfd_create("hvd-test", MFD_CLOEXEC) : -1;
-  if (shm) CHECK(ftruncate(memory, hvd_shm_bytes(size_)) == 0);
+  const std::vector<int32_t> hosts = hierarchical ? options_.hosts : std::vector<int32_t>(n, 0);
+  CHECK(hosts.size() == n);
+  std::map<int32_t, int> memories;  // by host
+  for (int32_t host : hosts) {
+    const auto here = static_cast<int32_t>(std::count(hosts.begin(), hosts.end(), host));
+    if (!(shm || hierarchical) || here == 1 || memories.count(host) > 0) continue;
+    memories[host] = memfd_create("hvd-test", MFD_CLOEXEC);
+    CHECK(ftruncate(memories[host], hvd_shm_bytes(here)) == 0);
+  }
   std::vector<hvd_peer> peers(n, {"thread", static_cast<int32_t>(getpid()), 1});
   std::vector<std::thread> threads;
   for (size_t r = 0; r < n; ++r)
@@ -131,7 +145,9 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.control_fds = control[r].data();
       world.liveness_fds = liveness[r].data();
       world.mesh_fds = tcp ? mesh[r].data() : nullptr;
-      world.shm_fd = shm ? dup(memory) : -1;
+      auto memory = memories.find(hosts[r]);
+      world.shm_fd = memory != memories.end() ? dup(memory->second) : -1;
+      world.hosts = hierarchical ? hosts.data() : nullptr;
       world.fusion_threshold = options_.fusion_threshold;
       world.cache_capacity = options_.cache_capacity;
       world.peer_timeout = options_.peer_timeout;
@@ -147,5 +163,5 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       hvd_destroy(engine);
     });
   for (std::thread& thread : threads) thread.join();
-  if (memory >= 0) close(memory);
+  for (auto [host, memory] : memories) close(memory);
 }

@@ -1,4 +1,5 @@
-// Frames over a connected stream socket, without blocking. Not thread-safe; the owner guards sending if it must.
+// Frames over a connected stream socket, without blocking. Not thread-safe; the owner guards sending if it
+// must.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,8 @@ class Channel {
   bool has_unsent() const { return sent_ < outbox_.size(); }
 
   enum class Received { kNothing, kFrame, kClosed };
-  // The next frame without its length; valid until the next call. Reads from the socket only if none is buffered.
+  // The next frame without its length; valid until the next call. Reads from the socket only if none is
+  // buffered.
   Received receive(const uint8_t** data, size_t* size);
 
  private:

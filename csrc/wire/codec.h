@@ -1,5 +1,5 @@
-// Little-endian encoding of the control messages. The reader never reads past its end and never allocates more than
-// the bytes in front of it justify: after the first violation it yields zeros and ok() is false.
+// Little-endian encoding of the control messages. The reader never reads past its end and never allocates
+// more than the bytes in front of it justify: after the first violation it yields zeros and ok() is false.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace hvd::wire {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is the memory format of little-endian machines");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the wire format is the memory format of little-endian machines");
 
 class Writer {
  public:
@@ -53,7 +54,8 @@ class Reader {
   std::vector<T> numbers() {
     size_t length = count(sizeof(T));
     std::vector<T> values(length);
-    if (length > 0 && take(length * sizeof(T))) std::memcpy(values.data(), at_ - length * sizeof(T), length * sizeof(T));
+    if (length > 0 && take(length * sizeof(T)))
+      std::memcpy(values.data(), at_ - length * sizeof(T), length * sizeof(T));
     return values;
   }
   // The length of a list whose entries take at least `least` bytes each.

@@ -1,5 +1,5 @@
-// What ranks and the coordinator say to each other. A frame is a 32-bit length and that many bytes: a type and its
-// payload.
+// What ranks and the coordinator say to each other. A frame is a 32-bit length and that many bytes: a type
+// and its payload.
 #pragma once
 
 #include <cstdint>

@@ -76,9 +76,8 @@ class Builder:
         transport: str,
         process_sets: Sequence[Sequence[int]],
         shm_bytes: Callable[[int], int],
-        local_memory: bool,
     ) -> None:
-        """Connects; on return `transport`, `links`, `local_ranks`, `memory` and peer() hold the result."""
+        """Connects; on return `transport`, `links`, `memory`, hosts() and peer() hold the result."""
         assert self._identity.rendezvous is not None
         client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline)
         self._client = client
@@ -98,24 +97,29 @@ class Builder:
             info["tcp"] = [listener.getsockname()[:2] for listener in listeners]
         self._join(info, transport, process_sets)
 
-        self.transport = "tcp"
-        if transport != "tcp" and self._meet_on_host(shm_bytes, transport == "shm", local_memory):
-            self.transport = "shm"
-        else:
+        self.transport = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
+        if self.transport != "shm":
             self._build_mesh(listeners)
         self._share(READY, None)
+
+    def hosts(self) -> list[int]:
+        """The number of each rank's host, in order of appearance."""
+        names = [info["host"] for info in self._infos]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return [numbers[name] for name in names]
 
     def peer(self, rank: int) -> tuple[str, int, bool]:
         """Host, pid, and whether that pid can be watched from here."""
         info, own = self._infos[rank], self._infos[self._rank]
         if rank == self._rank:
             return info["host"], info["pid"], True
-        if rank not in self.local_ranks or not (self._met[rank] and self._met[self._rank]):
-            return info["host"], info["pid"], False
+        together = rank in self.local_ranks and self._met[rank] and self._met[self._rank]
         visible = self._credentials.get(rank, 0)
-        if visible > 0:
+        if together and visible > 0:
             return info["host"], visible, True
-        return info["host"], info["pid"], info["pid_namespace"] == own["pid_namespace"] != ""
+        # The host's name as well: copies of a virtual machine may share what should be unique.
+        same = info["pid_namespace"] == own["pid_namespace"] != "" and info["host"] == own["host"]
+        return info["host"], info["pid"], same
 
     # Stages
 
@@ -158,19 +162,19 @@ class Builder:
         )
         return client.shared[stage]
 
-    def _meet_on_host(self, shm_bytes: Callable[[int], int], must: bool, local_memory: bool) -> bool:
+    def _meet_on_host(self, shm_bytes: Callable[[int], int], must: bool) -> str:
         """Brings the ranks of each host together at the first of them, which offers the memory to share.
 
-        True if there is only one host and all have met: the world is complete. Otherwise `memory` is kept if
-        it was wanted (`local_memory`) and everyone on this host has it. The launcher's names decide who is on
-        the same host; that the meeting succeeds is the proof.
+        Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if the ranks
+        of each host share memory, else "tcp". The launcher's names decide who is on the same host; that the
+        meeting succeeds is the proof.
         """
         host = self._infos[self._rank]["host"]
         local = [rank for rank in range(self._size) if must or self._infos[rank]["host"] == host]
         self.local_ranks, first = local, local[0]
         whole = len(local) == self._size
         kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
-        memory_bytes = shm_bytes(len(local)) if len(local) > 1 and (whole or local_memory) else 0
+        memory_bytes = shm_bytes(len(local)) if len(local) > 1 else 0
         listener: socket.socket | None = None
         offer: Message = {}
         if self._rank == first and len(local) > 1:
@@ -183,21 +187,23 @@ class Builder:
             problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
         problems = self._share(_HOST_STAGE, problem)
         self._met = [not each for each in problems]
-        everyone = all(self._met[rank] for rank in local)
+        everyone = all(self._met)
         if whole and everyone:
-            return True
+            return "shm"
         if must:
             rank = next(rank for rank, each in enumerate(problems) if each)
             raise ValueError(
                 f"the transport 'shm' needs all ranks on one host, but {self._name(rank)} does not "
                 f"share memory with {self._name(0)} ({problems[rank]}); use 'auto' or 'tcp'"
             )
-        memory = -1
-        if everyone and not whole:
-            memory, self.memory = self.memory, -1
+        # With one rank on each host there is nothing to share.
+        if whole or not everyone or len(set(self.hosts())) == self._size:
+            self._discard()
+            return "tcp"
+        memory, self.memory = self.memory, -1
         self._discard()
         self.memory = memory
-        return False
+        return "hierarchical"
 
     def _offer_memory(self, offer: Message, memory_bytes: int) -> socket.socket | None:
         """The first rank of a host: creates the memory (0: none) and the place where the others get it."""

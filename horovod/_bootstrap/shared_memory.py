@@ -10,6 +10,7 @@ import fcntl
 import os
 import socket
 import struct
+from pathlib import Path
 
 _DESCRIPTOR = array.array("i").itemsize
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -63,8 +64,10 @@ def peer_pid(sock: socket.socket) -> int:
 
 
 def pid_namespace() -> str:
-    """Process ids mean the same to processes that share this."""
+    """Process ids mean the same to processes that share this; unique across hosts."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        # The number of the first namespace is the same on every machine.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""

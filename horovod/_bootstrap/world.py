@@ -28,9 +28,8 @@ class World:
     """Connected, authenticated stream sockets, blocking and close-on-exec, owned by the holder of this.
 
     Rank 0 has `size` control and liveness descriptors, [r] leads to rank r, its own is -1; the others have
-    one each, to rank 0. `mesh_fds` (tcp) has `size`, own -1. `shm_fd` (shm) is the memory all ranks share,
-    otherwise -1. `local_ranks` are those on this host; `local_shm_fd` (tcp over several hosts, if asked for)
-    is the memory that they share, -1 without.
+    one each, to rank 0. `mesh_fds` (tcp, hierarchical) has `size`, own -1. `shm_fd` is the memory that all
+    ranks (shm) or those of this host (hierarchical, if more than one) share, otherwise -1.
     """
 
     rank: int
@@ -39,24 +38,22 @@ class World:
     local_size: int
     cross_rank: int
     cross_size: int
-    transport: str  # "local", "shm" or "tcp"
+    transport: str  # "local", "shm", "tcp" or "hierarchical"
     peers: list[Peer] = field(default_factory=list)
     control_fds: list[int] = field(default_factory=list)
     liveness_fds: list[int] = field(default_factory=list)
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
-    local_ranks: list[int] = field(default_factory=list)
-    local_shm_fd: int = -1
+    hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host
 
     def release(self) -> None:
         """The descriptors have a new owner: forgets them, so that close() does nothing."""
         self.control_fds, self.liveness_fds = [], []
-        self.mesh_fds, self.shm_fd, self.local_shm_fd = None, -1, -1
+        self.mesh_fds, self.shm_fd = None, -1
 
     def close(self) -> None:
         """Closes what is still owned. Harmless if repeated."""
-        descriptors = [*self.control_fds, *self.liveness_fds, *(self.mesh_fds or ())]
-        descriptors += [self.shm_fd, self.local_shm_fd]
+        descriptors = [*self.control_fds, *self.liveness_fds, *(self.mesh_fds or ()), self.shm_fd]
         self.release()
         for descriptor in descriptors:
             if descriptor >= 0:
@@ -73,16 +70,14 @@ def connect(
     process_sets: Sequence[Sequence[int]],
     scope: str,
     shm_bytes: Callable[[int], int],
-    local_shm: bool = False,
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
 
-    `transport` is "auto" (shared memory if all ranks are on one host, otherwise TCP), "shm" or "tcp".
-    Ranks are on one host if the launcher gave them the same host name and they find each other there.
+    `transport` is "auto" (shared memory within each host, TCP between hosts), "shm" or "tcp". Ranks are on
+    one host if the launcher gave them the same host name and they find each other there.
     `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
-    share. `local_shm`, the same on all ranks: with "auto" and several hosts, the ranks of each host also get
-    memory of shm_bytes(their number) to share among themselves.
+    share among `size` ranks of a host.
 
     Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the arguments
     are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is raised, nothing stays
@@ -103,13 +98,12 @@ def connect(
         peers=[Peer(identity.host, os.getpid(), True)],
         control_fds=[-1],
         liveness_fds=[-1],
-        local_ranks=[identity.rank],
     )
     if identity.size == 1:
         return world
     with Builder(identity, timeout, peer_timeout, scope) as builder:
         try:
-            builder.build(transport, process_sets, shm_bytes, local_shm)
+            builder.build(transport, process_sets, shm_bytes)
         except OSError as error:
             raise HorovodInternalError(
                 f"rank {identity.rank} could not connect to the others: {error}"
@@ -122,7 +116,8 @@ def _take_over(world: World, builder: Builder) -> None:
     """Moves the descriptors from the builder to the world."""
     world.transport = builder.transport
     world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
-    world.local_ranks = builder.local_ranks
+    if world.transport == "hierarchical":
+        world.hosts = builder.hosts()
     links = builder.links
     for sock in links.values():
         sock.setblocking(True)
@@ -133,12 +128,9 @@ def _take_over(world: World, builder: Builder) -> None:
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
     world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
-    if world.transport == "tcp":
+    if world.transport != "shm":
         world.mesh_fds = descriptors(MESH, everyone)
-    if world.transport == "shm":
-        world.shm_fd, builder.memory = builder.memory, -1
-    else:
-        world.local_shm_fd, builder.memory = builder.memory, -1
+    world.shm_fd, builder.memory = builder.memory, -1
     try:
         for sock in links.values():
             sock.detach()

@@ -38,7 +38,7 @@ def _with_memcpy(operation: str, contender: Contender, copy: Contender, size: in
 
 
 def _allreduce(size: int, options: Options) -> Row:
-    source = random_array(max(1, size // options.dtype.itemsize), options.dtype)
+    source = random_array(max(1, size // options.dtype.itemsize), options.dtype, hvd.rank())
     buffer = np.empty_like(source)
     contender = Contender(
         "allreduce",
@@ -49,13 +49,13 @@ def _allreduce(size: int, options: Options) -> Row:
 
 
 def _broadcast(size: int, options: Options) -> Row:
-    buffer = random_array(max(1, size // options.dtype.itemsize), options.dtype)
+    buffer = random_array(max(1, size // options.dtype.itemsize), options.dtype, hvd.rank())
     contender = Contender("broadcast", lambda: hvd.broadcast_(buffer, 0, name="bench.broadcast"))
     return _with_memcpy("broadcast", contender, memcpy(buffer), buffer.nbytes, options)
 
 
 def _allgather(size: int, options: Options) -> Row:
-    part = random_array(max(1, size // options.dtype.itemsize // hvd.size()), options.dtype)
+    part = random_array(max(1, size // options.dtype.itemsize // hvd.size()), options.dtype, hvd.rank())
     whole = np.tile(part, hvd.size())
     contender = Contender("allgather", lambda: hvd.allgather(part, name="bench.allgather"))
     return _with_memcpy("allgather", contender, memcpy(whole), whole.nbytes, options)
@@ -84,14 +84,9 @@ def _latency(options: Options) -> Iterator[Row]:
 def _gradients(options: Options) -> Iterator[Row]:
     """One step: all gradients submitted one by one as a backward pass would, then waited for."""
     shapes = resnet50.gradients()
-    source = random_array(resnet50.count(shapes), options.dtype)
+    source = random_array(resnet50.count(shapes), options.dtype, hvd.rank())
     buffer = np.empty_like(source)
-    named = []
-    at = 0
-    for name, shape in shapes:
-        end = at + int(np.prod(shape))
-        named.append((name, buffer[at:end].reshape(shape)))
-        at = end
+    named = resnet50.views(buffer, shapes)
 
     def step() -> None:
         handles = [hvd.allreduce_async_(gradient, name=name, op=hvd.Sum) for name, gradient in named]

@@ -70,21 +70,32 @@ def burst_for(size: int) -> int:
 def interleave(contenders: Sequence[Contender], pace: Pace) -> dict[str, Summary]:
     """Times the contenders alternately, on all ranks at once. Collective: all ranks must call it alike."""
     with _without_garbage_collection():
-        started = time.perf_counter()
         for _ in range(_WARM_UPS):
             for contender in contenders:
                 _burst(contender, pace.burst)
-        rounds = _agree_on_rounds((time.perf_counter() - started) / _WARM_UPS, pace)
-        times = {contender.name: np.empty((rounds, pace.burst)) for contender in contenders}
-        for number in range(rounds):
+        times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+        for number in _rounds(pace):
             # Each in turn goes first, so that none always runs in the wake of the same other one.
             first = number % len(contenders)
             for contender in (*contenders[first:], *contenders[:first]):
-                times[contender.name][number] = _burst(contender, pace.burst)
+                times[contender.name] += _burst(contender, pace.burst)
     return {
-        name: Summary.of(hvd.allreduce(mine.ravel(), name=f"bench.slowest.{name}", op=hvd.Max))
+        name: Summary.of(hvd.allreduce(np.array(mine), name=f"bench.slowest.{name}", op=hvd.Max))
         for name, mine in times.items()
     }
+
+
+def _rounds(pace: Pace) -> Iterator[int]:
+    """Counts the rounds. When the time is up is for rank 0 to say: all must make the same number."""
+    if pace.rounds is not None:
+        yield from range(pace.rounds)
+        return
+    end = time.perf_counter() + pace.seconds
+    for start in range(0, _MOST_ROUNDS, LEAST_ROUNDS):
+        yield from range(start, start + LEAST_ROUNDS)
+        over = np.array([time.perf_counter() >= end])
+        if hvd.broadcast(over, 0, name="bench.over")[0]:
+            return
 
 
 def _burst(contender: Contender, length: int) -> list[float]:
@@ -101,13 +112,6 @@ def _burst(contender: Contender, length: int) -> list[float]:
     return times
 
 
-def _agree_on_rounds(seconds_per_round: float, pace: Pace) -> int:
-    if pace.rounds is not None:
-        return pace.rounds
-    fitting = min(max(int(pace.seconds / seconds_per_round), LEAST_ROUNDS), _MOST_ROUNDS)
-    return int(hvd.broadcast(np.array([fitting]), 0, name="bench.rounds")[0])
-
-
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     was_enabled = gc.isenabled()
@@ -120,9 +124,9 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def random_array(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Small numbers that stay finite when a burst adds them up, different on each rank."""
-    generator = np.random.default_rng(hvd.rank())
+def random_array(count: int, dtype: np.dtype[Any], rank: int) -> NDArray[Any]:
+    """Small numbers whose sums over a few ranks are exact in every dtype, different on each rank."""
+    generator = np.random.default_rng(rank)
     # A short pattern repeated: drawing 100 million numbers would take longer than measuring.
     pattern = generator.integers(1, 8, 4099)
     values = pattern if dtype.kind in "iu" else pattern / 256

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
 
 Parameters = list[tuple[str, tuple[int, ...]]]
 
@@ -54,3 +57,13 @@ def gradients() -> Parameters:
 def count(shapes: Parameters) -> int:
     """How many numbers they hold."""
     return sum(prod(shape) for _, shape in shapes)
+
+
+def views(memory: NDArray[Any], shapes: Parameters) -> list[tuple[str, NDArray[Any]]]:
+    """Named arrays of these shapes one after another in `memory`."""
+    found, start = [], 0
+    for name, shape in shapes:
+        end = start + prod(shape)
+        found.append((name, memory[start:end].reshape(shape)))
+        start = end
+    return found

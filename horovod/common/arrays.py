@@ -56,6 +56,9 @@ class ArrayAdapter:
     def assign(self, target: Array, source: Array) -> None:
         target[...] = source
 
+    def unstaged(self, staged: Array, tensor: Array) -> Array:
+        return staged
+
     def wrap(self, memory: _core.Memory | None, shape: tuple[int, ...], like: Array) -> Array:
         if memory is None:
             return np.empty(shape, like.dtype)

@@ -37,8 +37,14 @@ class TensorAdapter(Protocol[T]):
     def assign(self, target: T, source: T) -> None:
         """Copies the content of a staged tensor back to the one it was staged for."""
 
+    def unstaged(self, staged: T, tensor: T) -> T:
+        """The result that was written over `staged`, a copy of `tensor`, as the user wants it.
+
+        It may be `staged` itself unless the tensor is on another device.
+        """
+
     def wrap(self, memory: _core.Memory | None, shape: tuple[int, ...], like: T) -> T:
-        """A tensor on memory of the engine (None: it is empty), with the dtype of `like`."""
+        """A tensor on memory of the engine (None: it is empty), with the dtype and device of `like`."""
 
     def splits_to_list(self, splits: Any) -> list[int]:
         """The splits that a user passed to alltoall; ValueError if they are not 1-D int32."""
@@ -178,17 +184,14 @@ class Collectives(Generic[T]):
         specs: list[_Spec] = []
         keep: list[T] = []
         results: list[T] = []
-        write_back: list[tuple[T, T]] = []
-        for tensor in tensors:
+        copies: list[tuple[int, T, T]] = []
+        for index, tensor in enumerate(tensors):
             staged = adapter.staged(tensor)
             address, shape, dtype = adapter.describe(staged)
             result, output = tensor, address
-            if in_place:
-                if staged is not tensor:
-                    write_back.append((tensor, staged))
-            elif staged is not tensor:
-                result = staged  # a copy of our own: the result may overwrite it
-            else:
+            if staged is not tensor:
+                copies.append((index, tensor, staged))  # a copy of our own: the result may overwrite it
+            elif not in_place:
                 result = adapter.empty_like(tensor)
                 output = adapter.describe(result)[0]
             specs.append((address, output, shape, dtype))
@@ -196,8 +199,11 @@ class Collectives(Generic[T]):
             results.append(result)
 
         def finish(engine: _core.Engine, handle: int) -> Any:
-            for target, source in write_back:
-                adapter.assign(target, source)
+            for index, tensor, staged in copies:
+                if in_place:
+                    adapter.assign(tensor, staged)
+                else:
+                    results[index] = adapter.unstaged(staged, tensor)
             return tuple(results) if grouped else results[0]
 
         return specs, keep, finish
@@ -215,7 +221,7 @@ class Collectives(Generic[T]):
 
         def finish(engine: _core.Engine, handle: int) -> Any:
             outputs = []
-            for index, like in enumerate(keep):
+            for index, like in enumerate(tensors):
                 memory, shape = engine.take_output(handle, index, specs[index][3])
                 outputs.append(adapter.wrap(memory, shape, like))
             return tuple(outputs) if grouped else outputs[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
 STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
 _TICK = 0.03
+_ENDING = 0.5  # seconds between the end of an agent's pipe and that of its process
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
 
 
@@ -151,6 +153,10 @@ class Job:
         """The agent is gone without having finished."""
         link.closed = True
         self._unclean = True
+        if not why:
+            # It is about to end by itself, and the way it does is the explanation.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                link.process.wait(_ENDING)
         if link.process.poll() is None:
             link.process.kill()
         code = link.process.wait()

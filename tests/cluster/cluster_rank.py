@@ -26,6 +26,16 @@ def check_sum() -> None:
         everyone = hvd.allgather_object(digest)
         assert len(set(everyone)) == 1
     print(f"digest {digest}")
+    size, rank = hvd.size(), hvd.rank()
+    rows = np.arange(2 * size, dtype=np.float64) + rank
+    np.testing.assert_allclose(
+        hvd.reducescatter(rows, op=hvd.Sum), size * np.arange(2 * rank, 2 * rank + 2) + size * (size - 1) / 2
+    )
+    np.testing.assert_array_equal(hvd.broadcast(np.full(5, rank), size - 1), np.full(5, size - 1))
+    np.testing.assert_array_equal(hvd.allgather(np.full(rank, rank)), np.repeat(range(size), range(size)))
+    received = hvd.alltoall(np.arange(size) + 100 * rank)
+    received = received[0] if isinstance(received, tuple) else received
+    np.testing.assert_array_equal(received, 100 * np.arange(size) + rank)
     place = f"{hvd.rank()}/{hvd.size()} {hvd.local_rank()}/{hvd.local_size()}"
     place += f" {hvd.cross_rank()}/{hvd.cross_size()}"
     addresses = os.environ.get("HOROVOD_ADDRESSES")

@@ -26,10 +26,11 @@ def test_three_hosts(hosts: Hosts) -> None:
         assert f"[{rank}]<stdout>:ok {place}\n" in result.stdout
 
 
-def test_same_bits_as_on_one_host(hosts: Hosts) -> None:
+@pytest.mark.parametrize(("transport", "alone"), [("tcp", "host1:4"), ("auto", "host1:2,localhost:2")])
+def test_same_bits_as_on_one_host(hosts: Hosts, transport: str, alone: str) -> None:
     digests = set()
-    for where in ("host1:2,host2:2", "host1:4"):
-        env = {"HOROVOD_TRANSPORT": "tcp"}
+    for where in ("host1:2,host2:2", alone):
+        env = {"HOROVOD_TRANSPORT": transport}
         result = horovodrun(hosts, "-np", "4", "-H", where, PYTHON, RANK, "sum", env=env)
         assert result.returncode == 0
         digests |= set(re.findall(r"digest (\w+)", result.stdout))

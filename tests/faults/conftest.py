@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_job import Job, StartJob
 
 HERE = Path(__file__).parent
 
@@ -22,6 +24,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartJob]:
+    """Starts the job of a test. Whatever the test leaves behind is ended, whether it passes or not."""
+    jobs: list[Job] = []
+
+    def start_job(np: int, program: str, *arguments: str, **environment: str) -> Job:
+        jobs.append(Job(tmp_path, np, program, *arguments, **environment))
+        return jobs[-1]
+
+    yield start_job
+    for job in jobs:
+        job.destroy()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

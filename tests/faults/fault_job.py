@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
+import psutil
 from fault_notes import Notes
-from runner_util import Launcher, wait_until
+from runner_util import Launcher
 
 HERE = Path(__file__).parent
 GRACE = 0.5  # seconds that horovodrun gives the others
@@ -28,7 +31,7 @@ class Job:
         self.notes = Notes(directory / "notes")
         self._temporary = directory / "tmp"
         self._temporary.mkdir()
-        self._before = {path: _traces(path) for path in ("/dev/shm", "/tmp")}
+        self._before = _traces("/dev/shm")
         spec = importlib.util.find_spec("horovod")
         assert spec is not None and spec.origin is not None
         self.began = time.monotonic()
@@ -41,6 +44,7 @@ class Job:
             str(HERE / program),
             *arguments,
             str(directory / "notes"),
+            cwd=directory,
             env={
                 "PYTHONPATH": str(Path(spec.origin).parents[1]),
                 "TMPDIR": str(self._temporary),
@@ -55,20 +59,30 @@ class Job:
         try:
             result = self.launcher.finish(seconds)
         except subprocess.TimeoutExpired as error:
-            left = [process.info for process in self.launcher.family()]
-            for process in self.launcher.family():
-                process.kill()
-            raise AssertionError(f"the job has not ended after {seconds:g} s; {left}\n{error.stderr}") from None
+            raise AssertionError(
+                f"not ended after {seconds:g} s: {error.stdout!r} {error.stderr!r}"
+            ) from None
         print(result.stdout, result.stderr, sep="\n--- stderr ---\n")
         assert self.launcher.family() == []
         self.check_no_files()
         return result
 
+    def destroy(self) -> None:
+        """Ends what is left of a job that did not go as planned."""
+        for process in self.launcher.family():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.launcher.process.wait(10)
+
     def check_no_files(self) -> None:
-        """Nothing in the job's own temporary directory, and nothing of ours in the shared ones."""
+        """Nothing in the job's own temporary directory, and nothing of ours in /dev/shm."""
         assert _traces(str(self._temporary)) == set()
-        # Other programs of the machine come and go there.
-        new_shm = _traces("/dev/shm") - self._before["/dev/shm"]
-        wait_until(lambda: not new_shm & _traces("/dev/shm"), 5, f"left in /dev/shm: {new_shm}")
-        new_tmp = _traces("/tmp") - self._before["/tmp"]
-        assert not [name for name in new_tmp if any(word in name.lower() for word in _OURS)]
+        # Other programs of the machine come and go there, so only the name tells.
+        new = _traces("/dev/shm") - self._before
+        assert not [name for name in new if any(word in name.lower() for word in _OURS)]
+
+
+class StartJob(Protocol):
+    """The fixture `start`."""
+
+    def __call__(self, np: int, program: str, *arguments: str, **environment: str) -> Job: ...

@@ -1,4 +1,4 @@
-"""Notes that the processes of an experiment leave for each other and for the test, as files in one directory."""
+"""Notes that the processes of an experiment leave for each other and for the test: files in one directory."""
 
 from __future__ import annotations
 

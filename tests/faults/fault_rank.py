@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import cloudpickle  # type: ignore[import-untyped]  # noqa: F401  # only the operations are to be timed
 import numpy as np
 from fault_ends import end
 from fault_notes import PATIENCE, Notes
@@ -128,7 +129,7 @@ class Survivor:
         self._fault, self._notes = fault, notes
         self._lag = Lag()
         self._first: Exception | None = None
-        self._seen: dict[str, Any] = {"succeeded": [], "later": []}
+        self._seen: dict[str, Any] = {"succeeded": [], "later": [], "named_memory": []}
 
     def run(self) -> None:
         getattr(self, self._fault.moment)()
@@ -172,24 +173,29 @@ class Survivor:
             self._seen["later"].append({"name": name, "text": text, "seconds": time.monotonic() - begin})
         hvd.shutdown()
 
+    def _init(self) -> None:
+        hvd.init()
+        maps = Path("/proc/self/maps").read_text()
+        self._seen["named_memory"] = [line for line in maps.splitlines() if "/dev/shm/" in line]
+
     def before_init(self) -> None:
         self._try("init", hvd.init)
 
     def in_init(self) -> None:
         # One rank stays away until the victim is gone, so the others can't get through.
-        if RANK == self._fault.survivors[0]:
+        if self._fault.survivors[0] == RANK:
             self._notes.wait("fault")
         self._try("init", hvd.init)
 
     def allreduce(self) -> None:
-        hvd.init()
+        self._init()
         array = np.ones(BIG, np.float32)
         hvd.barrier()
         self._try("big", lambda: hvd.allreduce_(array, name="big", op=hvd.Sum))
         self._until_failure()
 
     def negotiation(self) -> None:
-        hvd.init()
+        self._init()
         handle = hvd.allreduce_async(np.ones(10), name="pending")
         self._notes.write(f"pending-{RANK}")
         self._try("pending", lambda: hvd.synchronize(handle))
@@ -199,7 +205,7 @@ class Survivor:
         self.negotiation()
 
     def _idle(self) -> None:
-        hvd.init()
+        self._init()
         hvd.allreduce(np.ones(10), name="all is well")
         self._notes.write(f"idle-{RANK}")
         self._notes.wait("fault")
@@ -212,7 +218,8 @@ class Survivor:
         self._idle()
         self._try("shutdown", hvd.shutdown)
         self._seen["when"] = time.monotonic()
-        self._first = self._first or RuntimeError("after shutdown")  # else nothing would end a stopped victim
+        # Else nothing would end a stopped victim.
+        self._first = self._first or hvd.HorovodInternalError("after the shutdown")
 
 
 def main() -> None:

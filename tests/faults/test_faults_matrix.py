@@ -1,15 +1,14 @@
-"""A rank ends in all ways at all moments: the others find out in time, know who and why, and nothing is left."""
+"""A rank ends in any way at any moment: the others notice in time and know who and why; nothing is left."""
 
 from __future__ import annotations
 
 import re
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_job import Job
+from fault_job import StartJob
 from fault_plan import Fault, covering, every
 
 JOIN_LIMIT = 3.0  # HOROVOD_GLOO_TIMEOUT_SECONDS where a rank never joins
@@ -32,8 +31,8 @@ def time_limit(fault: Fault) -> float:
         return 2.0  # the launcher tells; survivors may still be starting
     if fault.end == "SIGSTOP":
         return SILENCE
-    # An exception passes through the interpreter's own end.
-    return 1.0 if fault.end == "exception" else 0.1
+    # After an exception the interpreter ends in good order, and what was under way is finished first.
+    return 3.0 if fault.end == "exception" else 0.1
 
 
 def words(fault: Fault, pid: int) -> list[str]:
@@ -69,13 +68,14 @@ def words(fault: Fault, pid: int) -> list[str]:
     if fault.end == "exception":
         return [rf"{victim}\b", how[fault.end]]
     if fault.moment == "in_shutdown":
-        # It may have told them in time.
-        return [rf"{victim}\b", f"{how[fault.end]}|shut down: {victim} "]
+        # It may have told them in time, and the launcher may not have collected it yet.
+        return [rf"{victim}\b", f"{how[fault.end]}|shut down: {victim} |cut short: {victim} "]
     return [process, how[fault.end]]
 
 
 def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any]) -> float:
     """Returns the seconds it took to notice."""
+    assert seen["named_memory"] == []  # what has no name can't be left behind
     delay = float(seen["when"] - died["at"])
     assert delay - seen["lag"] <= time_limit(fault), (delay, seen)
     if fault.moment == "before_shutdown":
@@ -89,7 +89,7 @@ def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any]) -> 
     assert [later["name"] for later in seen["later"]] == ["allreduce", "barrier", "submit", "object"]
     for later in seen["later"]:
         assert later["text"] == seen["text"]
-        assert later["seconds"] - seen["lag"] < 0.1
+        assert later["seconds"] < 0.5
     return delay
 
 
@@ -114,11 +114,11 @@ def check_launcher(fault: Fault, result: subprocess.CompletedProcess[str]) -> No
             assert re.search(rf"HorovodInternalError: .*rank {fault.victim}\b", report)
 
 
-def run(fault: Fault, directory: Path, record: Any) -> None:
+def run(fault: Fault, start: StartJob, record: Any) -> None:
     environment = {"HOROVOD_TRANSPORT": fault.transport}
     if in_init(fault):
         environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(JOIN_LIMIT if fault.moment == "before_init" else 30)
-    job = Job(directory, fault.size, "fault_rank.py", fault.to_json(), **environment)
+    job = start(fault.size, "fault_rank.py", fault.to_json(), **environment)
     result = job.finish(30)
     died = job.notes.wait("fault", 0)
     seen = [job.notes.read(f"survivor-{rank}") for rank in fault.survivors]
@@ -132,11 +132,11 @@ def run(fault: Fault, directory: Path, record: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", SUBSET, ids=str)
-def test_covering_subset(fault: Fault, tmp_path: Path, record_property: Any) -> None:
-    run(fault, tmp_path, record_property)
+def test_covering_subset(fault: Fault, start: StartJob, record_property: Any) -> None:
+    run(fault, start, record_property)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in every() if fault not in SUBSET], ids=str)
-def test_the_rest(fault: Fault, tmp_path: Path, record_property: Any) -> None:
-    run(fault, tmp_path, record_property)
+def test_the_rest(fault: Fault, start: StartJob, record_property: Any) -> None:
+    run(fault, start, record_property)

@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <utility>
+
+#include "comm/hierarchical_communicator.h"
+#include "comm/local.h"
+
+namespace hvd {
+
+namespace {
+
+// Shared memory for the ranks of this host, sockets for all ranks.
+class HierarchicalTransport final : public Transport {
+ public:
+  HierarchicalTransport(void* memory, std::vector<int> hosts, std::vector<int> peers, int rank,
+                        const AbortSignal& abort)
+      : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(std::move(peers), rank, abort)) {
+    const auto local_size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[rank]));
+    if (local_size > 1) shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort);
+  }
+
+  const char* name() const override { return "hierarchical"; }
+
+  std::unique_ptr<Communicator> open(int slot, std::vector<int> members) override {
+    std::vector<int> hosts;
+    for (int member : members) hosts.push_back(hosts_[member]);
+    const auto own = std::find(members.begin(), members.end(), rank_) - members.begin();
+    HierarchicalLayout layout(hosts, static_cast<int>(own));
+    if (layout.hosts() == 1) return open_local(slot, members);
+    if (layout.lanes() == 1) return tcp_->open(slot, std::move(members));
+
+    auto ranks = [&](std::vector<int> indices) {
+      for (int& index : indices) index = members[index];
+      return indices;
+    };
+    HierarchicalCommunicator::Channels channels;
+    channels.local = open_local(slot, ranks(layout.members(layout.host())));
+    for (int lane = 0; lane < layout.lanes(); ++lane) {
+      // In host order, which need not be that of the ranks: sockets have no order of their own.
+      channels.lanes.push_back(layout.serves(lane) ? tcp_->open(slot, ranks(layout.lane_members(lane)))
+                                                   : nullptr);
+    }
+    channels.flat = tcp_->open(slot, members);
+    return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_);
+  }
+
+  void reset(int slot) override {
+    if (shm_ != nullptr) shm_->reset(slot);
+    tcp_->reset(slot);
+  }
+
+ private:
+  // The index of a rank among those of its host.
+  int local_rank(int rank) const {
+    return static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank, hosts_[rank]));
+  }
+  std::unique_ptr<Communicator> open_local(int slot, std::vector<int> members) {
+    if (members.size() == 1) return make_local_communicator();
+    for (int& member : members) member = local_rank(member);
+    return shm_->open(slot, std::move(members));
+  }
+
+  const std::vector<int> hosts_;
+  const int rank_;
+  std::unique_ptr<Transport> tcp_;
+  std::unique_ptr<Transport> shm_;  // null: this rank is alone on its host
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
+                                                       std::vector<int> peers, int rank,
+                                                       const AbortSignal& abort) {
+  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), std::move(peers), rank, abort);
+}
+
+}  // namespace hvd

@@ -1,0 +1,1 @@
+"""The callbacks without their base class, which is that of the user's Keras."""

@@ -1,0 +1,81 @@
+"""What is added to the class of a Keras 3 optimizer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from horovod._keras.callable_list import CallableList
+from horovod._keras.classes import distribution_of, hand_over
+
+_Optimizer: Any = object  # stands for the optimizer's class, which comes next
+
+# An attribute of optimizers whose gradients arrive reduced: from the loss-scale optimizer around them,
+# or from stateless_apply().
+_REDUCED_BEFORE = "_horovod_reduced_before"
+
+
+class Keras3Hook(_Optimizer):  # type: ignore[misc]
+    """Reduces in apply(), which fit(), apply_gradients() and custom loops all come through."""
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves the gradients of a variable on this rank."""
+        distribution_of(self).add_local(var)
+
+    @property
+    def variables(self) -> CallableList:
+        """The optimizer's variables, as a property and, as once, as a method."""
+        return CallableList(super().variables)
+
+    def build(self, variables: Any) -> Any:
+        """As the optimizer's."""
+        result = super().build(variables)
+        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around, which calls
+        # this. It skips steps with gradients that are not finite on its rank: the reduction must come first.
+        caller = sys._getframe(1).f_locals.get("self")
+        if getattr(caller, "inner_optimizer", None) is self:
+            hand_over(self, caller, Keras3Hook)
+            self.__dict__[_REDUCED_BEFORE] = True
+        return result
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> Any:
+        """As the optimizer's, with the gradients of all ranks."""
+        gradients = list(grads)
+        given = None if trainable_variables is None else list(trainable_variables)
+        if not self.built and given:
+            # Within apply() this may happen too late: in a branch of a graph, or after the reduction.
+            self.build(given)
+        if not gradients or not self.built or self.__dict__.get(_REDUCED_BEFORE):
+            return super().apply(gradients, given)
+        variables = self._trainable_variables if given is None else given
+        distribution = distribution_of(self)
+        if distribution.options.backward_passes_per_step == 1:
+            return super().apply(distribution.reduce(gradients, variables), given)
+        plain_apply = super().apply
+        distribution.accumulate(
+            gradients,
+            variables,
+            apply=lambda reduced: plain_apply(reduced, given),
+            skip=lambda: _innermost(self)._iterations.assign_add(1),
+        )
+
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Iterable[Any], trainable_variables: Any
+    ) -> Any:
+        """As the optimizer's, with the gradients of all ranks."""
+        gradients = list(grads)
+        if not self.__dict__.get(_REDUCED_BEFORE) and self.built:
+            if distribution_of(self).options.backward_passes_per_step != 1:
+                raise ValueError("backward_passes_per_step > 1 does not work with stateless_apply()")
+            gradients = distribution_of(self).reduce(gradients, self._trainable_variables)
+        before = self.__dict__.get(_REDUCED_BEFORE, False)
+        self.__dict__[_REDUCED_BEFORE] = True  # it may call apply()
+        try:
+            return super().stateless_apply(optimizer_variables, gradients, trainable_variables)
+        finally:
+            self.__dict__[_REDUCED_BEFORE] = before
+
+
+def _innermost(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)

@@ -1,0 +1,86 @@
+"""What is added to the class of an optimizer of legacy Keras: tf_keras, or tf.keras up to TensorFlow 2.15."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from horovod._keras.callable_list import CallableList
+from horovod._keras.classes import distribution_of
+
+_Optimizer: Any = object  # stands for the optimizer's class, which comes next
+
+
+def is_legacy_optimizer(optimizer: Any) -> bool:
+    """Whether an optimizer is one of legacy Keras's, of the current or of the still older kind."""
+    return any(hasattr(type(optimizer), name) for name in ("aggregate_gradients", "_aggregate_gradients"))
+
+
+class LegacyHook(_Optimizer):  # type: ignore[misc]
+    """Reduces in apply_gradients(), or before it where a loss-scale optimizer aggregates."""
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves the gradients of a variable on this rank."""
+        distribution_of(self).add_local(var)
+
+    @property
+    def variables(self) -> CallableList:
+        """The optimizer's variables, as a property and as a method."""
+        variables = super().variables
+        return CallableList(variables() if callable(variables) else variables)
+
+    def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        """As the optimizer's, with the gradients of all ranks.
+
+        Not reduced if the caller says that they are: skip_gradients_aggregation=True, or for the older kind
+        experimental_aggregate_gradients=False.
+        """
+        pairs = list(grads_and_vars)
+        aggregated = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
+            "experimental_aggregate_gradients", True
+        )
+        if aggregated or not pairs:
+            return super().apply_gradients(pairs, *args, **kwargs)
+        distribution = distribution_of(self)
+        gradients, variables = zip(*pairs, strict=True)
+        plain_apply = super().apply_gradients
+
+        def apply(reduced: list[Any]) -> Any:
+            return plain_apply(list(zip(reduced, variables, strict=True)), *args, **kwargs)
+
+        if distribution.options.backward_passes_per_step == 1:
+            return apply(distribution.reduce(gradients, variables))
+        self._horovod_create_variables(variables)
+        distribution.accumulate(gradients, variables, apply, lambda: self.iterations.assign_add(1))
+        return self.iterations
+
+    def aggregate_gradients(self, grads_and_vars: Iterable[Any]) -> Any:
+        """As the optimizer's, with the gradients of all ranks. Called by a loss-scale optimizer around it."""
+        return super().aggregate_gradients(self._horovod_aggregated(grads_and_vars))
+
+    def _aggregate_gradients(self, grads_and_vars: Iterable[Any]) -> Any:
+        return super()._aggregate_gradients(self._horovod_aggregated(grads_and_vars))
+
+    def _horovod_aggregated(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
+        pairs = list(grads_and_vars)
+        distribution = distribution_of(self)
+        fresh = any(gradient is not None and not distribution.is_reduced(gradient) for gradient, _ in pairs)
+        if fresh and distribution.options.backward_passes_per_step != 1:
+            raise ValueError(
+                "backward_passes_per_step > 1 with mixed_float16 needs the loss-scale optimizer inside: "
+                "hvd.DistributedOptimizer(mixed_precision.LossScaleOptimizer(optimizer), ...)"
+            )
+        if not fresh:
+            return pairs
+        reduced = distribution.reduce([g for g, _ in pairs], [v for _, v in pairs])
+        return list(zip(reduced, [v for _, v in pairs], strict=True))
+
+    def _horovod_create_variables(self, variables: Any) -> None:
+        # Otherwise made in apply_gradients(), which is in a branch of the graph then.
+        import tensorflow as tf
+
+        with tf.init_scope():
+            if hasattr(self, "build"):
+                self.build(variables)
+            else:
+                self._create_all_weights(variables)

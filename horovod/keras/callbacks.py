@@ -1,0 +1,43 @@
+"""Callbacks for model.fit()."""
+
+from __future__ import annotations
+
+import keras
+
+from horovod._keras.callbacks.best_model import BestModel
+from horovod._keras.callbacks.broadcast import Broadcast
+from horovod._keras.callbacks.learning_rate import LearningRateSchedule, LearningRateWarmup
+from horovod._keras.callbacks.metric_average import MetricAverage
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+
+class BroadcastGlobalVariablesCallback(Broadcast, keras.callbacks.Callback):  # type: ignore[misc]
+    __doc__ = Broadcast.__doc__
+    keras = keras
+
+
+class MetricAverageCallback(MetricAverage, keras.callbacks.Callback):  # type: ignore[misc]
+    __doc__ = MetricAverage.__doc__
+    keras = keras
+
+
+class LearningRateScheduleCallback(LearningRateSchedule, keras.callbacks.Callback):  # type: ignore[misc]
+    __doc__ = LearningRateSchedule.__doc__
+    keras = keras
+
+
+class LearningRateWarmupCallback(LearningRateWarmup, keras.callbacks.Callback):  # type: ignore[misc]
+    __doc__ = LearningRateWarmup.__doc__
+    keras = keras
+
+
+class BestModelCheckpoint(BestModel, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    __doc__ = BestModel.__doc__
+    keras = keras

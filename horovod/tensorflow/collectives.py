@@ -1,0 +1,193 @@
+"""Reductions of what users have: tensors, variables and IndexedSlices, with compression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import session as sessions
+from horovod.common.collectives import reduce_op
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.util import num_rank_is_power_2
+from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.mpi_ops import Adasum, Average, Sum
+from horovod.tensorflow.util import device, elastic
+
+
+def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
+    """The reduction that `op` and the deprecated `average` ask for."""
+    return reduce_op(op, average)
+
+
+def check_num_rank_power_of_2(num_rank: int) -> bool:
+    """Whether a number of ranks is 1, 2, 4, 8 ..."""
+    return num_rank_is_power_2(num_rank)
+
+
+def check_adasum(process_set: ProcessSet) -> None:
+    """NotImplementedError where Adasum can't work."""
+    if process_set.process_set_id != 0:
+        raise NotImplementedError("Adasum works on the global process set only")
+    session = sessions.state.session  # without one the operation itself will say so
+    if session is not None and not num_rank_is_power_2(session.place.size):
+        raise NotImplementedError(f"Adasum needs a power of two of ranks, there are {session.place.size}")
+
+
+def set_size(process_set: ProcessSet, dtype: Any) -> Any:
+    """The number of ranks in a set as a tensor; found at run time in an elastic job."""
+    if elastic():
+        return tf.cast(mpi_ops.size_op(process_set.process_set_id or 0), dtype)
+    return tf.cast(process_set.size(), dtype)
+
+
+def divide(tensor: Any, divisor: Any) -> Any:
+    """A quotient of the same dtype; integers are truncated."""
+    return tf.truncatediv(tensor, divisor) if tensor.dtype.is_integer else tensor / divisor
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """The ranks' tensors combined element by element with `op` (default: Average).
+
+    tf.IndexedSlices stay sparse: the result has the slices of all ranks.
+    """
+    op = handle_average_backwards_compatibility(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        _check_sparse(op, prescale_factor, postscale_factor)
+        with device(device_sparse):
+            return _allreduce_slices(tensor, op, name, process_set, ignore_name_scope)
+    if op == Adasum:
+        check_adasum(process_set)
+    with device(device_dense):
+        sent, context = compression.compress(tf.convert_to_tensor(tensor))
+        result = mpi_ops._allreduce(
+            sent, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )
+        return compression.decompress(result, context)
+
+
+def _check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> None:
+    if op not in (Sum, Average):
+        raise NotImplementedError(
+            "tf.IndexedSlices can be reduced with hvd.Sum and hvd.Average only; use sparse_as_dense=True or "
+            "tf.convert_to_tensor()"
+        )
+    if prescale_factor != 1.0 or postscale_factor != 1.0:
+        raise NotImplementedError("prescale_factor and postscale_factor do not work with tf.IndexedSlices")
+
+
+def _allreduce_slices(
+    slices: Any, op: int, name: str | None, process_set: ProcessSet, ignore_name_scope: bool
+) -> Any:
+    values, indices = mpi_ops.grouped_allgather(
+        [slices.values, slices.indices], name, ignore_name_scope, process_set
+    )
+    if op == Average:
+        values = divide(values, set_size(process_set, values.dtype))
+    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> Any:
+    """allreduce() of several tensors, which are reduced together once all are there on all ranks."""
+    if not tensors:
+        return tensors
+    op = handle_average_backwards_compatibility(op, average)
+    if op == Adasum:
+        check_adasum(process_set)
+    results = list(tensors)
+    sparse = [i for i, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
+    dense = [i for i in range(len(results)) if i not in set(sparse)]
+    if sparse:
+        _check_sparse(op, prescale_factor, postscale_factor)
+        with device(device_sparse):
+            for i in sparse:
+                part = None if name is None else f"{name}_sparse_{i}"
+                results[i] = _allreduce_slices(results[i], op, part, process_set, ignore_name_scope)
+    with device(device_dense):
+        compressed = [compression.compress(tf.convert_to_tensor(results[i])) for i in dense]
+        reduced = mpi_ops._grouped_allreduce(
+            [tensor for tensor, _ in compressed],
+            name,
+            op,
+            prescale_factor,
+            postscale_factor,
+            ignore_name_scope,
+            process_set,
+        )
+        for i, tensor, (_, context) in zip(dense, reduced, compressed, strict=True):
+            results[i] = compression.decompress(tensor, context)
+    return results
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """This rank's share of the rows of the reduced tensor (Average or Sum); low ranks get larger shares."""
+    with device(device_dense):
+        sent, context = compression.compress(tf.convert_to_tensor(tensor))
+        result = mpi_ops._reducescatter(
+            sent, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )
+        return compression.decompress(result, context)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """reducescatter() of several tensors together."""
+    if not tensors:
+        return tensors
+    with device(device_dense):
+        compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+        results = mpi_ops._grouped_reducescatter(
+            [tensor for tensor, _ in compressed],
+            None,
+            op,
+            prescale_factor,
+            postscale_factor,
+            process_set=process_set,
+        )
+        return [
+            compression.decompress(tensor, context)
+            for tensor, (_, context) in zip(results, compressed, strict=True)
+        ]

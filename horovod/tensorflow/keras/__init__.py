@@ -1,0 +1,93 @@
+"""Horovod for tf.keras: `import horovod.tensorflow.keras as hvd`, then hvd.init().
+
+For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy Keras.
+"""
+
+from __future__ import annotations
+
+import tensorflow as _tf
+
+from horovod._keras.api import Api as _Api
+from horovod.common.basics import (
+    Average,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.tensorflow.keras import callbacks
+
+_api = _Api(_tf.keras)
+
+Compression = _api.Compression
+DistributedOptimizer = _api.DistributedOptimizer
+PartialDistributedOptimizer = _api.PartialDistributedOptimizer
+allgather = _api.allgather
+allreduce = _api.allreduce
+broadcast = _api.broadcast
+broadcast_global_variables = _api.broadcast_global_variables
+load_model = _api.load_model
+reducescatter = _api.reducescatter
+
+__all__ = [
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "load_model",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]

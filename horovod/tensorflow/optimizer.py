@@ -1,0 +1,259 @@
+"""hvd.DistributedOptimizer() and the wrappers of TF1's optimizers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.collectives import allreduce
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, _variable
+from horovod.tensorflow.mpi_ops import Adasum, Average
+from horovod.tensorflow.reduction import (
+    GradientReduction,
+    Groups,
+    LocalVariables,
+    check_groups,
+    check_predivide,
+)
+from horovod.tensorflow.util import _executing_eagerly
+
+_Optimizer: Any = tf.compat.v1.train.Optimizer
+
+
+class _Wrapper(_Optimizer):  # type: ignore[misc]
+    """A TF1 optimizer that leaves everything to another one."""
+
+    def __init__(self, optimizer: Any, name: str | None, use_locking: bool) -> None:
+        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
+        self._optimizer = optimizer
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As the wrapped optimizer's."""
+        return list(self._optimizer.compute_gradients(*args, **kwargs))
+
+    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.apply_gradients(*args, **kwargs)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.variables(*args, **kwargs)
+
+
+class _DistributedOptimizer(_Wrapper):
+    """Reduces the gradients in compute_gradients()."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: str | None,
+        use_locking: bool,
+        reduction: GradientReduction,
+        local: LocalVariables,
+        backward_passes_per_step: int,
+        average_aggregated_gradients: bool,
+    ) -> None:
+        super().__init__(optimizer, name, use_locking)
+        self._reduction = reduction
+        self._local = local
+        self._aggregation = LocalGradientAggregationHelper(
+            backward_passes_per_step,
+            lambda gradients, variables: local.reduce_others(reduction, gradients, variables),
+            reduction.sparse_as_dense,
+            average_aggregated_gradients,
+        )
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves the gradients of a variable on this rank."""
+        self._local.add(var)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The wrapped optimizer's gradients, reduced over the ranks."""
+        pairs = super().compute_gradients(*args, **kwargs)
+        variables = [variable for _, variable in pairs]
+        reduced = self._aggregation.compute_gradients([gradient for gradient, _ in pairs], variables)
+        return list(zip(reduced, variables, strict=True))
+
+    def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        """As the wrapped optimizer's, on every pass that completes a step."""
+        pairs = list(grads_and_vars)
+
+        def apply() -> Any:
+            return self._optimizer.apply_gradients(pairs, *args, **kwargs)
+
+        return self._aggregation.apply_gradients(apply, [gradient for gradient, _ in pairs])
+
+
+class _DistributedAdasumOptimizer(_Wrapper):
+    """Each rank takes its own step; then the ranks' steps are combined by Adasum."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: str | None,
+        use_locking: bool,
+        device_dense: str,
+        compression: type[Compressor],
+        backward_passes_per_step: int,
+    ) -> None:
+        super().__init__(optimizer, name, use_locking)
+        self._device_dense = device_dense
+        self._compression = compression
+        self._passes = backward_passes_per_step
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[Any], global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """Applies locally, and on every k-th pass replaces what has changed since the last such pass."""
+        pairs = list(grads_and_vars)
+        variables = [variable for gradient, variable in pairs if gradient is not None]
+        if self._passes == 1:
+            starts = [tf.identity(variable) for variable in variables]
+            with tf.control_dependencies(starts):
+                applied = super().apply_gradients(pairs, global_step=global_step, name=name)
+            return self._combine(variables, starts, applied)
+        return self._apply_passes(pairs, variables, global_step, name)
+
+    def _apply_passes(
+        self, pairs: list[Any], variables: list[Any], global_step: Any, name: str | None
+    ) -> Any:
+        counter = _variable("adasum_passes", tf.zeros([], tf.int32))
+        copies = [_variable("adasum_start", tf.zeros(v.shape, v.dtype.base_dtype)) for v in variables]
+        passed = counter.assign_add(1)
+
+        def remember() -> Any:
+            return tf.group(*[copy.assign(v) for copy, v in zip(copies, variables, strict=True)])
+
+        def combine() -> Any:
+            starts = [tf.identity(copy) for copy in copies]
+            return tf.group(self._combine(variables, starts, counter.assign(0)))
+
+        with tf.control_dependencies([tf.cond(tf.equal(passed, 1), remember, tf.no_op)]):
+            applied = super().apply_gradients(pairs, global_step=global_step, name=name)
+        with tf.control_dependencies([applied]):
+            return tf.group(tf.cond(tf.equal(passed, self._passes), combine, tf.no_op))
+
+    def _combine(self, variables: list[Any], starts: list[Any], after: Any) -> Any:
+        with (
+            tf.control_dependencies([] if after is None else [after]),
+            tf.name_scope(f"{self._name}_Allreduce"),
+        ):
+            assigned = []
+            for variable, start in zip(variables, starts, strict=True):
+                delta = tf.identity(variable) - start
+                combined = allreduce(
+                    delta, device_dense=self._device_dense, compression=self._compression, op=Adasum
+                )
+                assigned.append(variable.assign(start + combined, read_value=False))
+            return None if _executing_eagerly() else tf.group(*assigned)
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """An optimizer that works with the gradients of all ranks: for tf.compat.v1.train and Keras optimizers.
+
+    compression: what travels, for example hvd.Compression.fp16.
+    sparse_as_dense: turn tf.IndexedSlices into tensors first.
+    backward_passes_per_step: reduce and apply only on every k-th pass, after summing on each rank.
+    op: hvd.Average, Sum, or (TF1 optimizers) Adasum.
+    gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this after it.
+    average_aggregated_gradients: divide by backward_passes_per_step, too.
+    groups: a number of groups, or lists of variables, whose gradients travel together.
+    scale_local_gradients: divide the gradients of local variables by the number of ranks.
+    """
+    check_predivide(op, gradient_predivide_factor)
+    if backward_passes_per_step <= 0:
+        raise ValueError(f"backward_passes_per_step must be at least 1, got {backward_passes_per_step}")
+    groups = check_groups(groups, num_groups)
+    if not isinstance(optimizer, _Optimizer):
+        if op == Adasum:
+            raise ValueError("op=hvd.Adasum works with tf.compat.v1.train optimizers only, not with Keras")
+        return _keras_optimizer(
+            optimizer,
+            name=name,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            backward_passes_per_step=backward_passes_per_step,
+            op=op,
+            gradient_predivide_factor=gradient_predivide_factor,
+            average_aggregated_gradients=average_aggregated_gradients,
+            groups=groups,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+        )
+    if backward_passes_per_step > 1 and _executing_eagerly():
+        raise ValueError(
+            "backward_passes_per_step > 1 with a tf.compat.v1.train optimizer needs a TF1 graph; in eager "
+            "execution use a Keras optimizer"
+        )
+    if op == Adasum:
+        if average_aggregated_gradients:
+            raise ValueError("average_aggregated_gradients does not go with op=hvd.Adasum")
+        if process_set.process_set_id != 0:
+            raise NotImplementedError("Adasum works on the global process set only")
+        return _DistributedAdasumOptimizer(
+            optimizer, name, use_locking, device_dense, compression, backward_passes_per_step
+        )
+    reduction = GradientReduction(
+        name=name or f"Distributed{type(optimizer).__name__}",
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=groups,
+        process_set=process_set,
+    )
+    local = LocalVariables(process_set, scale_local_gradients)
+    return _DistributedOptimizer(
+        optimizer,
+        name,
+        use_locking,
+        reduction,
+        local,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+    )
+
+
+def _keras_optimizer(optimizer: Any, **options: Any) -> Any:
+    # Here: Keras takes seconds to import, and TF1 programs do not need it.
+    try:
+        keras = importlib.import_module("horovod.tensorflow.keras")
+    except ImportError as error:
+        raise NotImplementedError(
+            f"{type(optimizer).__name__} is not a tf.compat.v1.train optimizer, and horovod.tensorflow.keras "
+            f"for Keras optimizers can't be imported: {error}. hvd.DistributedGradientTape works with any."
+        ) from error
+    return keras.DistributedOptimizer(optimizer, **options)

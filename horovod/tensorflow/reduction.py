@@ -1,0 +1,211 @@
+"""The reduction of a step's gradients: what the tape and the optimizers of TF1 and Keras have in common."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.util import split_list
+from horovod.tensorflow import mpi_ops
+from horovod.tensorflow.collectives import allreduce, divide, grouped_allreduce, set_size
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.mpi_ops import Average
+from horovod.tensorflow.util import _executing_eagerly, elastic, tf_variable
+
+Groups = int | Sequence[Sequence[Any]] | None
+
+
+def check_groups(groups: Groups, num_groups: int) -> Groups:
+    """`groups`, or what the deprecated `num_groups` stands for. ValueError if it makes no sense."""
+    if num_groups != 0:
+        warnings.warn("num_groups is deprecated: use groups=<number>", DeprecationWarning, stacklevel=3)
+        if groups is None:
+            groups = num_groups
+    if groups is None:
+        return None
+    if not isinstance(groups, list | tuple):
+        try:
+            groups = operator.index(groups)  # type: ignore[arg-type]
+        except TypeError:
+            raise ValueError(
+                f"groups must be a number or a list of lists of variables, got {groups!r}"
+            ) from None
+        if groups <= 0:
+            raise ValueError(f"groups must be at least 1, got {groups}")
+        return groups
+    members = [member for group in groups for member in group]
+    for member in members:
+        if not isinstance(tf_variable(member), tf.Variable):
+            raise ValueError(f"groups must be a list of lists of variables, got {member!r} in it")
+    if len({id(tf_variable(member)) for member in members}) != len(members):
+        raise ValueError("groups must not have a variable twice")
+    return groups
+
+
+def check_predivide(op: int, gradient_predivide_factor: float) -> None:
+    """ValueError unless the factor goes with the reduction."""
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor works with op=hvd.Average only")
+
+
+@dataclass(frozen=True)
+class GradientReduction:
+    """How to reduce gradients; calling it does so. The arguments are those of hvd.DistributedOptimizer()."""
+
+    name: str
+    device_dense: str = ""
+    device_sparse: str = ""
+    compression: type[Compressor] = Compression.none
+    sparse_as_dense: bool = False
+    op: int = Average
+    gradient_predivide_factor: float = 1.0
+    groups: Groups = None
+    process_set: ProcessSet = field(default_factory=lambda: global_process_set)
+
+    def __post_init__(self) -> None:
+        check_predivide(self.op, self.gradient_predivide_factor)
+
+    def __call__(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any] | None = None,
+        use_generic_names: bool = False,
+    ) -> list[Any]:
+        """The reduced gradients in the same order. None stays None; IndexedSlices stay sparse unless asked.
+
+        `variables` are those that the gradients belong to; needed if `groups` names variables.
+        Every rank must have None at the same places.
+        """
+        gradients = list(gradients)
+        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        if not present:
+            return gradients
+        inputs = [gradients[i] for i in present]
+        if self.sparse_as_dense:
+            inputs = [tf.convert_to_tensor(value) for value in inputs]
+        owners = None if variables is None else [tf_variable(variables[i]) for i in present]
+        # By number: the names of gradient tensors depend on shapes and on what else a rank has in its graph.
+        prefix = "grad" if use_generic_names else "HorovodAllreduce_grad"
+        names = [f"{prefix}_{i}" for i in present]
+
+        def reduce() -> list[Any]:
+            with tf.name_scope(f"{self.name}_Allreduce"):
+                return self._reduce(inputs, owners, names)
+
+        for i, value in zip(present, self._where_needed(reduce, inputs), strict=True):
+            gradients[i] = value
+        return gradients
+
+    def _where_needed(self, reduce: Callable[[], list[Any]], inputs: list[Any]) -> list[Any]:
+        """Without other ranks in the set the gradients stay as they are."""
+        process_set = self.process_set
+        if not elastic():
+            return reduce() if process_set.included() and (process_set.size() or 0) > 1 else inputs
+        number = process_set.process_set_id or 0
+        included = tf.equal(mpi_ops.process_set_included_op(number), 1)
+        if _executing_eagerly():
+            return reduce() if included and mpi_ops.size_op(number) > 1 else inputs
+
+        def alone() -> list[Any]:
+            return [tf.nest.map_structure(tf.identity, value, expand_composites=True) for value in inputs]
+
+        def member() -> list[Any]:
+            return list(tf.cond(mpi_ops.size_op(number) > 1, reduce, alone))
+
+        return list(tf.cond(included, member, alone))
+
+    def _reduce(self, inputs: list[Any], owners: list[Any] | None, names: list[str]) -> list[Any]:
+        results = list(inputs)
+        for group in self._partition(len(inputs), owners):
+            if len(group) == 1 and self.groups is None:
+                (i,) = group
+                results[i] = allreduce(inputs[i], name=names[i], **self._arguments(inputs[i]))
+                continue
+            for sparse in (False, True):
+                # Factors do not go with slices, which have no sum that could overflow.
+                members = [i for i in group if isinstance(inputs[i], tf.IndexedSlices) == sparse]
+                if not members:
+                    continue
+                values = [inputs[i] for i in members]
+                name = f"{names[members[0]]}_to_{members[-1]}"
+                reduced = grouped_allreduce(values, name=name, **self._arguments(values[0]))
+                for i, value in zip(members, reduced, strict=True):
+                    results[i] = value
+        return results
+
+    def _arguments(self, example: Any) -> dict[str, Any]:
+        factor = 1.0 if isinstance(example, tf.IndexedSlices) else self.gradient_predivide_factor
+        return {
+            "device_dense": self.device_dense,
+            "device_sparse": self.device_sparse,
+            "compression": self.compression,
+            "op": self.op,
+            "prescale_factor": 1.0 / factor,
+            "postscale_factor": factor,
+            "process_set": self.process_set,
+        }
+
+    def _partition(self, count: int, owners: list[Any] | None) -> Iterable[Sequence[int]]:
+        """Which gradients travel together."""
+        if isinstance(self.groups, int):
+            return [group for group in split_list(range(count), min(self.groups, count)) if group]
+        if self.groups is None:
+            # In a graph each goes as soon as it is there. Eagerly they are all there, and waiting for one
+            # after another would take much longer.
+            return [range(count)] if _executing_eagerly() else [[i] for i in range(count)]
+        if owners is None:
+            raise ValueError("groups=<lists of variables> needs to know the variables of the gradients")
+        group_of = {id(tf_variable(v)): number for number, group in enumerate(self.groups) for v in group}
+        groups: dict[Any, list[int]] = {}
+        for i, owner in enumerate(owners):
+            groups.setdefault(group_of.get(id(owner), ("alone", i)), []).append(i)
+        return groups.values()
+
+
+class LocalVariables:
+    """Variables whose gradients are not reduced, for parts of a model that differ from rank to rank."""
+
+    def __init__(self, process_set: ProcessSet, scale: bool) -> None:
+        self._process_set = process_set
+        self._scale = scale
+        self._variables: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
+
+    def add(self, variable: Any) -> None:
+        """Makes a variable local."""
+        inner = tf_variable(variable)
+        self._variables[id(inner)] = inner
+
+    def __contains__(self, variable: object) -> bool:
+        return id(tf_variable(variable)) in self._variables
+
+    def scaled(self, gradient: Any) -> Any:
+        """A local gradient, divided by the number of ranks if so wished: as if the others had had zeros."""
+        if gradient is None or not self._scale:
+            return gradient
+        if isinstance(gradient, tf.IndexedSlices):
+            values = divide(gradient.values, set_size(self._process_set, gradient.values.dtype))
+            return tf.IndexedSlices(values, gradient.indices, dense_shape=gradient.dense_shape)
+        return divide(gradient, set_size(self._process_set, gradient.dtype))
+
+    def reduce_others(
+        self,
+        reduction: GradientReduction,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        use_generic_names: bool = False,
+    ) -> list[Any]:
+        """All gradients in order: the local ones scaled, the others reduced."""
+        shared = [i for i, variable in enumerate(variables) if variable not in self]
+        results = list(gradients)
+        for i in set(range(len(results))) - set(shared):
+            results[i] = self.scaled(results[i])
+        reduced = reduction([gradients[i] for i in shared], [variables[i] for i in shared], use_generic_names)
+        for i, value in zip(shared, reduced, strict=True):
+            results[i] = value
+        return results

@@ -1,0 +1,40 @@
+"""Batch normalisation with the statistics of all ranks' batches, for Keras 3 and for tf_keras."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import mpi_ops
+
+
+def _over_ranks(mean: Any, variance: Any) -> tuple[Any, Any]:
+    """The mean and variance of all ranks' elements, if each rank has as many."""
+    if mpi_ops.size() == 1:
+        return mean, variance
+    # The variance can't be averaged, the mean of the squares can. One operation for both.
+    both = tf.stack([mean, variance + tf.square(mean)])
+    mean, mean_of_squares = tf.unstack(mpi_ops._allreduce(both, op=mpi_ops.Average), num=2)
+    return mean, mean_of_squares - tf.square(mean)
+
+
+# tf_keras and Keras 2 have the argument, and in their default a kernel that computes the moments itself.
+_TAKES_FUSED = "reduction_axes" in inspect.signature(tf.keras.layers.BatchNormalization._moments).parameters
+
+
+class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
+    """BatchNormalization that normalises in training with the mean and variance over all ranks."""
+
+    def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:
+        if fused or fused is None:
+            raise ValueError("SyncBatchNormalization can't be fused: leave fused=False")
+        if _TAKES_FUSED:
+            kwargs["fused"] = False
+        super().__init__(**kwargs)
+
+    # Keras 3 calls it with the inputs and a mask, tf_keras with the axes to reduce, too.
+    def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        mean, variance = super()._moments(inputs, *args, **kwargs)
+        return _over_ranks(mean, variance)

@@ -1,0 +1,143 @@
+"""GradientTapes whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.mpi_ops import Average
+from horovod.tensorflow.reduced import mark_reduced
+from horovod.tensorflow.reduction import GradientReduction, Groups, LocalVariables, check_groups
+
+
+class _Distributed:
+    """What is added to the class of the user's tape."""
+
+    _reduction: GradientReduction
+    _local: LocalVariables
+
+    def register_local_source(self, source: Any) -> None:
+        """Leaves the gradients of a variable on this rank."""
+        self._local.add(source)
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+    ) -> Any:
+        """The gradients in the structure of `sources`, averaged (or what `op` says) over the ranks."""
+        gradients = super().gradient(  # type: ignore[misc]
+            target, sources, output_gradients, unconnected_gradients=unconnected_gradients
+        )
+        flat_sources = tf.nest.flatten(sources)
+        reduced = self._local.reduce_others(
+            self._reduction, tf.nest.flatten(gradients), flat_sources, use_generic_names
+        )
+        return tf.nest.pack_sequence_as(sources, mark_reduced(reduced))
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """gradient() as two lists of (source, gradient): the local sources and the others."""
+        flat = tf.nest.flatten(sources)
+        gradients = self.gradient(target, flat, output_gradients, use_generic_names)
+        pairs = list(zip(flat, gradients, strict=True))
+        return (
+            [pair for pair in pairs if pair[0] in self._local],
+            [pair for pair in pairs if pair[0] not in self._local],
+        )
+
+
+def DistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """A tape with the recording of `gradtape` whose gradient() reduces over the ranks.
+
+    compression: what travels, for example hvd.Compression.fp16.
+    sparse_as_dense: turn tf.IndexedSlices into tensors first.
+    gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this after it.
+    groups: a number of groups, or lists of variables, whose gradients travel together.
+    scale_local_gradients: divide the gradients of local sources by the number of ranks.
+    """
+    base = type(gradtape)
+    tape_class: Any = type(base.__name__, (_Distributed, base), {})
+    tape = tape_class.__new__(tape_class)
+    vars(tape).update(vars(gradtape))
+    tape._reduction = GradientReduction(
+        name="DistributedGradientTape",
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=check_groups(groups, num_groups),
+        process_set=process_set,
+    )
+    tape._local = LocalVariables(process_set, scale_local_gradients)
+    return tape
+
+
+def PartialDistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """DistributedGradientTape() that leaves the gradients of `local_layers`, one or several, on each rank."""
+    layers = _layers(local_layers)
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for layer in layers:
+        for variable in layer.trainable_weights:
+            tape.register_local_source(variable)
+    return tape
+
+
+def _layers(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    layers = [given] if isinstance(given, tf.keras.layers.Layer) else given
+    if not isinstance(layers, Iterable) or isinstance(layers, str | bytes):
+        raise ValueError(f"local_layers must be a layer or several, got {given!r}")
+    layers = list(layers)
+    for layer in layers:
+        if not isinstance(layer, tf.keras.layers.Layer):
+            raise ValueError(f"local_layers must be Keras layers, got {layer!r}")
+    return layers

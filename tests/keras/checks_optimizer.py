@@ -1,0 +1,140 @@
+"""What a distributed optimizer is: names, configuration, saving and loading, errors."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from keras_setup import (
+    LEGACY,
+    X,
+    Y,
+    assert_same,
+    assert_same_everywhere,
+    hvd,
+    keras,
+    sgd,
+    share,
+    small_model,
+    trained_together,
+)
+from util_expect import raises
+
+
+def check_class() -> None:
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.03, beta_1=0.8))
+    assert type(optimizer).__name__ == "Adam" and isinstance(optimizer, keras.optimizers.Adam)
+    assert type(optimizer) is not keras.optimizers.Adam
+    assert keras.optimizers.Adam in type(optimizer).__mro__
+    config = optimizer.get_config()
+    assert config["beta_1"] == 0.8 and abs(config["learning_rate"] - 0.03) < 1e-6
+    assert keras.optimizers.serialize(optimizer)["class_name"] == "Adam"
+    again = type(optimizer).from_config(config)
+    assert again.get_config() == config
+    assert_same(trained_together(again, run_eagerly=True), trained_together(optimizer, run_eagerly=True))
+
+
+def check_variables_as_property_and_call() -> None:
+    optimizers = [keras.optimizers.Adam(0.1), *([keras.optimizers.legacy.Adam(0.1)] if LEGACY else [])]
+    for plain in optimizers:
+        optimizer = hvd.DistributedOptimizer(plain)
+        trained_together(optimizer, run_eagerly=True)
+        assert len(optimizer.variables) == len(optimizer.variables()) > 8
+        for one, other in zip(optimizer.variables, optimizer.variables(), strict=True):
+            assert one is other
+
+
+def check_older_kind_of_optimizers() -> None:
+    if not LEGACY:
+        return
+    alone = trained_together(hvd.DistributedOptimizer(sgd()))
+    old = trained_together(hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1)))
+    assert_same(old, alone)
+    passes = hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1), backward_passes_per_step=2)
+    assert_same_everywhere(trained_together(passes).get_weights())
+
+
+def check_errors() -> None:
+    for op in (2, 3, 4, 5):
+        with raises(ValueError, "hvd.Average or hvd.Sum"):
+            hvd.DistributedOptimizer(sgd(), op=op)
+    with raises(ValueError, "backward_passes_per_step"):
+        hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0)
+    with raises(ValueError, "gradient_predivide_factor"):
+        hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0)
+    with raises(ValueError, "groups"):
+        hvd.DistributedOptimizer(sgd(), groups=-1)
+    with raises(ValueError, "local_layers"):
+        hvd.PartialDistributedOptimizer(sgd(), local_layers=["dense"])
+    with raises(TypeError, "Keras optimizer"):
+        hvd.DistributedOptimizer(object())
+
+
+def saved(path: Path, distributed: bool) -> Any:
+    plain = keras.optimizers.Adam(0.01)
+    model = trained_together(hvd.DistributedOptimizer(plain) if distributed else plain)
+    model.save(path)
+    return model
+
+
+def train_more(model: Any) -> Any:
+    model.fit(share(X), share(Y), batch_size=8, verbose=0, shuffle=False)
+    return model
+
+
+def check_saving_and_loading() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        for ending in (".keras", ".h5"):
+            path = Path(directory, f"model{ending}")
+            model = saved(path, distributed=True)
+            # Without Horovod: a plain optimizer with the state.
+            plain = keras.models.load_model(path)
+            assert type(plain.optimizer) is keras.optimizers.Adam, type(plain.optimizer)
+            # With it: goes on exactly as if it had not been saved.
+            loaded = hvd.load_model(path)
+            assert type(loaded.optimizer).__name__ == "Adam"
+            if LEGACY or ending == ".keras":  # Keras 3 itself does not restore the state from .h5
+                assert int(plain.optimizer.iterations) == 4
+                assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
+                assert_same(train_more(loaded), train_more(model), tolerance=1e-6)
+            assert_same_everywhere(loaded.get_weights())
+            path.unlink()
+        # Saved without Horovod
+        path = Path(directory, "plain.keras")
+        saved(path, distributed=False)
+        loaded = hvd.load_model(path, compression=hvd.Compression.fp16)
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        before = loaded.get_weights()
+        loaded.set_weights([np.asarray(hvd.broadcast(weight, 0)) for weight in before])
+        for variable in loaded.optimizer.variables:
+            variable.assign(hvd.broadcast(keras_value(variable), 0))
+        assert_same_everywhere(train_more(loaded).get_weights())
+
+
+def keras_value(variable: Any) -> Any:
+    return variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable)
+
+
+class MyOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
+    """One that Keras does not know."""
+
+
+def check_loading_custom_optimizers() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "custom.keras")
+        trained_together(hvd.DistributedOptimizer(MyOptimizer(0.1))).save(path)
+        loaded = hvd.load_model(path, custom_optimizers=[MyOptimizer])
+        assert isinstance(loaded.optimizer, MyOptimizer) and type(loaded.optimizer) is not MyOptimizer
+        loaded = hvd.load_model(path, custom_objects={"MyOptimizer": MyOptimizer})
+        assert isinstance(loaded.optimizer, MyOptimizer)
+        assert_same_everywhere(train_more(loaded).get_weights())
+
+
+def check_a_model_without_optimizer_loads() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "model.keras")
+        model = small_model()
+        model.save(path)
+        assert_same(hvd.load_model(path), model)

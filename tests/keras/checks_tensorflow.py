@@ -1,0 +1,147 @@
+"""What only the TensorFlow backend has: loops of one's own, sparse gradients, XLA, loss scaling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras_setup import (
+    HALF,
+    LEGACY,
+    STEPS,
+    X,
+    Y,
+    assert_same,
+    assert_same_everywhere,
+    hvd,
+    keras,
+    sgd,
+    share,
+    small_model,
+    trained_alone,
+    trained_together,
+)
+from util_expect import raises
+
+import horovod.tensorflow as hvd_tf
+
+
+def loop(optimizer: Any, with_tape: bool, compiled: bool, clip: bool = False, **tape_options: Any) -> Any:
+    model = small_model()
+
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        if with_tape:
+            tape = hvd_tf.DistributedGradientTape(tape, **tape_options)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        if clip:
+            gradients, _ = tf.clip_by_global_norm(gradients, 1e3)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    run = tf.function(step) if compiled else step
+    for i in range(STEPS):
+        rows = slice(i * HALF, (i + 1) * HALF)
+        run(tf.constant(share(X)[rows]), tf.constant(share(Y)[rows]))
+    return model
+
+
+def check_loop() -> None:
+    alone = trained_alone(sgd())
+    for compiled in (True, False):
+        assert_same(loop(hvd.DistributedOptimizer(sgd()), False, compiled), alone)
+        # A sum, reduced twice, would be twice as large.
+        both = hvd.DistributedOptimizer(sgd(0.05), op=hvd.Sum)
+        assert_same(loop(both, True, compiled, op=hvd_tf.Sum), alone)
+    # What is computed from reduced gradients has no mark. Averaging it again changes nothing.
+    assert_same(loop(hvd.DistributedOptimizer(sgd()), True, True, clip=True), alone)
+
+
+def check_passes_in_a_loop() -> None:
+    alone = loop(sgd(0.05), True, True)
+    optimizer = hvd.DistributedOptimizer(sgd(0.05), backward_passes_per_step=1)
+    assert_same(loop(optimizer, False, True), alone)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05), backward_passes_per_step=2)
+    model = loop(optimizer, False, True)
+    assert int(optimizer.iterations) == STEPS
+    assert_same_everywhere(model.get_weights())
+
+
+def check_from_horovod_tensorflow() -> None:
+    optimizer = hvd_tf.DistributedOptimizer(sgd(0.05), op=hvd_tf.Sum)
+    assert_same(trained_together(optimizer), trained_alone(sgd()))
+    with raises(ValueError, "Adasum"):
+        hvd_tf.DistributedOptimizer(sgd(), op=hvd_tf.Adasum)
+
+
+def check_jit_compile() -> None:
+    alone = trained_alone(sgd())
+    assert_same(trained_together(hvd.DistributedOptimizer(sgd()), jit_compile=True), alone)
+
+
+def word_model() -> Any:
+    keras.utils.set_random_seed(5)
+    return keras.Sequential(
+        [
+            keras.Input((3,), dtype="int32"),
+            keras.layers.Embedding(11, 4),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+
+
+def trained_on_words(optimizer: Any, together: bool, eagerly: bool = False) -> Any:
+    words = (np.arange(STEPS * 2 * HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
+    model = word_model()
+    model.compile(optimizer, "mse", run_eagerly=eagerly)
+    x, y = (share(words), share(Y)) if together else (words, Y)
+    model.fit(x, y, batch_size=HALF if together else 2 * HALF, verbose=0, shuffle=False)
+    return model
+
+
+def check_sparse_gradients() -> None:
+    alone = trained_on_words(sgd(0.5), together=False)
+    assert_same(trained_on_words(hvd.DistributedOptimizer(sgd(0.5)), True), alone)
+    assert_same(trained_on_words(hvd.DistributedOptimizer(sgd(0.5), sparse_as_dense=True), True), alone)
+    grouped = hvd.DistributedOptimizer(sgd(0.5), groups=1)
+    assert_same(trained_on_words(grouped, True, eagerly=True), alone)
+    passes = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2)
+    with raises(ValueError, "sparse_as_dense=True"):
+        trained_on_words(passes, True, eagerly=True)
+    dense = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, sparse_as_dense=True)
+    trained_on_words(dense, True)
+
+
+def mixed_fit(optimizer: Any, poison: bool, **options: Any) -> Any:
+    """Half precision; `poison`: rank 0's second batch has gradients that are not finite, on that rank."""
+    policy = keras.mixed_precision
+    policy.set_global_policy("mixed_float16")
+    try:
+        model = small_model()
+    finally:
+        policy.set_global_policy("float32")
+    model.compile(optimizer, "mse", **options)
+    x, y = share(X).copy(), share(Y)
+    if poison and hvd.rank() == 0:
+        x[HALF] = np.inf
+    model.fit(x, y, batch_size=HALF, verbose=0, shuffle=False)
+    return model
+
+
+def check_mixed_precision() -> None:
+    scale = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
+    clean = mixed_fit(hvd.DistributedOptimizer(sgd()), poison=False)
+    assert_same(clean, trained_alone(sgd()), tolerance=2e-2)
+    for optimizer in (
+        hvd.DistributedOptimizer(sgd()),  # compile() puts the loss scaling around it
+        hvd.DistributedOptimizer(scale(sgd())),
+    ):
+        model = mixed_fit(optimizer, poison=True)
+        weights = model.get_weights()
+        assert all(np.isfinite(values).all() for values in weights), weights
+        assert_same_everywhere(weights)
+        assert type(model.optimizer).__name__.startswith("LossScaleOptimizer")
+    passes = hvd.DistributedOptimizer(scale(sgd()), backward_passes_per_step=2)
+    assert_same_everywhere(mixed_fit(passes, poison=True).get_weights())

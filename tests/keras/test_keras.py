@@ -1,0 +1,30 @@
+"""horovod.keras and horovod.tensorflow.keras under the real launcher."""
+
+from pathlib import Path
+
+import pytest
+from util_launch import run_checks
+
+pytest.importorskip("keras")
+
+CHECKS = Path(__file__).with_name("checks_all.py")
+EVERYTHING = "values,optimizer,training,callbacks"
+
+
+def test_keras3_on_tensorflow() -> None:
+    pytest.importorskip("tensorflow")
+    run(KERAS_BACKEND="tensorflow", KERAS_CHECKS=f"{EVERYTHING},tensorflow")
+
+
+def test_legacy_keras() -> None:
+    pytest.importorskip("tf_keras")
+    run(TF_USE_LEGACY_KERAS="1", KERAS_CHECKS=f"{EVERYTHING},tensorflow")
+
+
+def test_keras3_on_torch() -> None:
+    pytest.importorskip("torch")
+    run(KERAS_BACKEND="torch", KERAS_CHECKS=EVERYTHING)
+
+
+def run(**environment: str) -> None:
+    run_checks(2, CHECKS, timeout=280, HOROVOD_DYNAMIC_PROCESS_SETS="1", **environment)

@@ -1,0 +1,176 @@
+"""Parameters, optimizer state and objects from one rank to all. Two ranks or more."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from util_expect import raises
+
+import horovod.torch as hvd
+
+
+def check_broadcast_parameters() -> None:
+    rank = float(hvd.rank())
+    torch.manual_seed(hvd.rank())
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(2, 3))
+    model[1].num_batches_tracked += hvd.rank()
+    model[0].to(memory_format=torch.channels_last)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+    torch.manual_seed(1)
+    expected = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(2, 3)).state_dict()
+    expected["1.num_batches_tracked"] += 1
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    for given in (
+        lambda t: [t],
+        lambda t: [("named", t)],
+        lambda t: iter([("named", t)]),
+        lambda t: {"named": t},
+        lambda t: (t,),
+    ):
+        tensor = torch.full((3,), rank)
+        hvd.broadcast_parameters(given(tensor), 0)  # type: ignore[no-untyped-call]
+        assert tensor.tolist() == [0, 0, 0]
+    linear = nn.Linear(2, 2)
+    hvd.broadcast_parameters(linear.named_parameters(), 0)
+    hvd.broadcast_parameters([], 0)
+    for wrong in (5, "abc", torch.zeros(3), None):
+        with raises(ValueError, "params"):
+            hvd.broadcast_parameters(wrong, 0)  # type: ignore[arg-type]
+    with raises(ValueError, "'extra'", "broadcast_object"):
+        hvd.broadcast_parameters({"extra": 5}, 0)  # type: ignore[dict-item]
+
+
+def check_objects() -> None:
+    mine = {"rank": hvd.rank(), "tensor": torch.full((hvd.rank() + 1,), hvd.rank())}
+    for rank, other in enumerate(hvd.allgather_object(mine)):
+        assert other["rank"] == rank and other["tensor"].tolist() == [rank] * (rank + 1)
+    assert hvd.broadcast_object(mine if hvd.rank() == 1 else "another type", 1)["rank"] == 1
+    assert hvd.broadcast_object(lambda x: x + 1, name="function")(1) == 2
+
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "SGD": [{"lr": 0.1}, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "nesterov": True}],
+    "Adam": [{}, {"amsgrad": True, "weight_decay": 0.1}, {"lr": torch.tensor(0.01)}],
+    "AdamW": [{}, {"fused": True}],
+    "RMSprop": [{}, {"momentum": 0.9, "centered": True}],
+    "Rprop": [{}],
+}
+OPTIMIZERS = [
+    optimizer
+    for optimizer in vars(torch.optim).values()
+    if inspect.isclass(optimizer) and issubclass(optimizer, torch.optim.Optimizer)
+    if optimizer not in (torch.optim.Optimizer, torch.optim.LBFGS)
+]
+
+
+def make(kind: type[torch.optim.Optimizer], options: dict[str, Any], seed: int) -> tuple[nn.Module, Any]:
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Embedding(5, 3, sparse=kind is torch.optim.SparseAdam), nn.Linear(3, 2, bias=False)
+    )
+    if kind is torch.optim.SparseAdam:
+        del model[1]
+    fresh = {key: value.clone() if isinstance(value, Tensor) else value for key, value in options.items()}
+    return model, kind(model.parameters(), **fresh)
+
+
+def step(model: nn.Module, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    model(torch.tensor([0, 2, 4])).pow(2).sum().backward()
+    optimizer.step()
+
+
+def flat(value: Any) -> Any:
+    """Tensors as lists, so that states can be compared with ==."""
+    if isinstance(value, Tensor):
+        return (str(value.dtype), value.tolist())
+    if isinstance(value, dict):
+        return {key: flat(item) for key, item in value.items()}
+    return [flat(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def check_optimizer_state() -> None:
+    assert {kind.__name__ for kind in OPTIMIZERS} >= {"SGD", "Adam", "AdamW", "Adagrad", "SparseAdam"}
+    for kind in OPTIMIZERS:
+        for options in OPTIONS.get(kind.__name__, [{}]):
+            for steps in ([0] * hvd.size(), [2] + [0] * (hvd.size() - 1), [0] + [3] * (hvd.size() - 1)):
+                check_one_optimizer(kind, options, steps)
+
+
+def check_one_optimizer(
+    kind: Any = torch.optim.Adam, options: dict[str, Any] | None = None, steps: list[int] | None = None
+) -> None:
+    model, optimizer = make(kind, options or {}, hvd.rank())
+    for _ in range(steps[hvd.rank()] if steps else hvd.rank()):
+        step(model, optimizer)
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * 0 + 0.25 * (hvd.rank() + 1)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    gradients = [parameter.grad for parameter in model.parameters()]
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    what = (kind.__name__, options, steps)
+    assert all(map(torch.equal, before, model.parameters())), what
+    assert all(a is p.grad for a, p in zip(gradients, model.parameters(), strict=True)), what
+    states = hvd.allgather_object(flat(optimizer.state_dict()))
+    assert all(state == states[0] for state in states), (what, states)
+    assert states[0]["param_groups"][0]["lr"] in (0.25, ("torch.float32", 0.25)), (what, states[0])
+    # From equal parameters the next step is the same everywhere.
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    step(model, optimizer)
+    states = hvd.allgather_object(flat([optimizer.state_dict(), model.state_dict()]))
+    assert all(state == states[0] for state in states), (what, states)
+
+
+def check_optimizer_tensors_stay_the_same_objects() -> None:
+    model, optimizer = make(torch.optim.Adam, {"lr": torch.tensor(0.5 + hvd.rank())}, 0)
+    step(model, optimizer)
+    lr = optimizer.param_groups[0]["lr"]
+    state = optimizer.state[model[0].weight]["exp_avg"]  # type: ignore[index]
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert optimizer.param_groups[0]["lr"] is lr and lr.item() == 0.5
+    assert optimizer.state[model[0].weight]["exp_avg"] is state  # type: ignore[index]
+
+
+def check_optimizer_with_its_own_kind_of_state() -> None:
+    class Odd(torch.optim.SGD):
+        pass
+
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = Odd([parameter], lr=0.1)
+    if hvd.rank() == 0:
+        optimizer.state["global"] = {"history": [torch.tensor([1.0, 2.0]), (torch.tensor(3), "text")]}
+        optimizer.state[parameter] = {"none": None, "nested": {"deep": torch.tensor([4.0])}}
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    history = optimizer.state["global"]["history"]
+    assert history[0].tolist() == [1, 2] and history[1][0] == 3 and history[1][1] == "text"
+    assert optimizer.state[parameter]["none"] is None
+    assert optimizer.state[parameter]["nested"]["deep"].tolist() == [4]
+
+
+def check_optimizers_that_cannot_be_broadcast() -> None:
+    with raises(ValueError, "LBFGS"):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS([nn.Parameter(torch.ones(2))]), 0)
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(1 + (hvd.rank() == 1))]
+    with raises(ValueError, "rank 1", "rank 0"):
+        hvd.broadcast_optimizer_state(torch.optim.SGD(parameters), 0)
+    with raises(ValueError, "99"):
+        hvd.broadcast_optimizer_state(torch.optim.SGD([nn.Parameter(torch.ones(2))]), 99)
+
+
+def check_distributed_optimizer_state() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+    distributed = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_optimizer_state(distributed, 0)
+    assert distributed.param_groups[0]["lr"] == 0.1 and not distributed.state
+    model(torch.full((1, 3), hvd.rank() + 1.0)).sum().backward()
+    distributed.step()
+    hvd.broadcast_optimizer_state(distributed, hvd.size() - 1)
+    states = hvd.allgather_object(flat(distributed.state_dict()))
+    assert all(state == states[0] for state in states) and states[0]["state"]
