@@ -59,8 +59,8 @@ def live_elsewhere() -> None:
     """Rank 0's Unix socket can't be found, as from another host."""
     get = Builder._get_memory
 
-    def lost(self: Builder, address: str, memory_bytes: int) -> str:
-        return get(self, address + "-elsewhere", memory_bytes)
+    def lost(self: Builder, address: str, *args: Any) -> str:
+        return get(self, address + "-elsewhere", *args)
 
     Builder._get_memory = lost  # type: ignore[method-assign]
 
@@ -92,13 +92,16 @@ def check(world: World) -> None:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"
-    if world.transport == "tcp":
-        assert world.mesh_fds is not None and world.shm_fd == -1 and len(world.mesh_fds) == world.size
+    if world.transport in ("tcp", "hierarchical"):
+        assert world.mesh_fds is not None and len(world.mesh_fds) == world.size
+        assert world.shm_fd == -1 or world.transport == "hierarchical"
         for peer, descriptor in enumerate(world.mesh_fds):
             if peer == world.rank:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"mesh {world.rank}") == f"mesh {peer}"
+        if world.transport == "hierarchical":
+            check_local_memory(world)
     else:
         assert world.mesh_fds is None
         with mmap.mmap(world.shm_fd, MEMORY_BYTES) as memory:
@@ -111,11 +114,30 @@ def check(world: World) -> None:
             assert not any(memory[world.size :])
 
 
+def check_local_memory(world: World) -> None:
+    """Only the ranks of this host see what is written to it. A rank that is alone on its host has none."""
+    assert world.hosts is not None and world.mesh_fds is not None
+    memory = mmap.mmap(world.shm_fd, MEMORY_BYTES) if world.shm_fd >= 0 else None
+    if memory is not None:
+        memory[world.rank] = world.rank + 1
+    for descriptor in world.mesh_fds:
+        if descriptor >= 0:
+            exchange(descriptor, "written")
+    own = {rank for rank, host in enumerate(world.hosts) if host == world.hosts[world.rank]}
+    assert (memory is None) == (len(own) == 1)
+    if memory is not None:
+        assert {place for place, value in enumerate(memory[: world.size]) if value == place + 1} == own
+        memory.close()
+
+
 def main() -> None:
     plan = json.loads(sys.argv[1])
     rank, size = plan["rank"], plan["size"]
     address = (plan.get("host", "127.0.0.1"), plan["port"])
-    identity = Identity(rank, size, rank, size, 0, 1, "testhost", address, bytes.fromhex(plan["key"]))
+    hosts = plan.get("hosts", ["testhost"])
+    addresses = tuple(plan.get("addresses", ()))
+    key = bytes.fromhex(plan["key"])
+    identity = Identity(rank, size, rank, size, 0, 1, hosts[rank % len(hosts)], address, key, addresses)
     if plan.get("phase"):
         plan_fault(plan["phase"], signal.Signals[plan["signal"]])
     if plan.get("elsewhere"):
@@ -140,6 +162,8 @@ def main() -> None:
             result = {
                 "transport": world.transport,
                 "peers": [[peer.host, peer.pid, peer.same_host] for peer in world.peers],
+                "hosts": world.hosts,
+                "has_memory": world.shm_fd >= 0,
             }
             world.close()
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:

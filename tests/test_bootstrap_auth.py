@@ -141,7 +141,7 @@ def test_the_server_drops_what_is_not_a_proof() -> None:
                     pass
                 # The challenge, and at most a refusal: nothing that depends on the key.
                 assert received[len(auth.MAGIC) + auth.NONCE_BYTES :] in (b"", auth.REFUSAL)
-        assert not server._connections and not server._doorway._strangers
+        assert not server._connections and not server._doorways["127.0.0.1"]._strangers
 
 
 def test_a_silent_connection_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_world_is_built_during_a_flood(transport: str) -> None:
                 sock.setblocking(False)
                 sock.connect_ex(("127.0.0.1", server.port))
                 flood.append(sock)
-            assert len(server._doorway._strangers) <= doorway.default_capacity()
+            assert len(server._doorways["127.0.0.1"]._strangers) <= doorway.default_capacity()
             for result in running.results(60):
                 assert "error" not in result, result
                 assert result["seconds"][0] < 10

@@ -216,5 +216,5 @@ def test_a_rank_on_another_host(asked: str) -> None:
                 assert result["leaked"] == 0
         else:
             assert [result.get("transport") for result in results] == ["tcp"] * 3
-            same = [[same for _, _, same in result["peers"]] for result in results]
-            assert same == [[True, True, False], [True, True, False], [False, False, True]]
+            # It only seems to be elsewhere: its process can be watched from here.
+            assert all(same for result in results for _, _, same in result["peers"])

@@ -30,6 +30,24 @@ def test_all_ranks_are_connected(size: int, asked: str, given: str) -> None:
             assert all(same for result in results for _, _, same in result["peers"])
 
 
+def test_hosts_are_what_the_launcher_says() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start_all(5, port=server.port, transport="auto", hosts=["a", "b", "c", "a", "b"])
+        for rank, result in enumerate(running.results()):
+            assert "error" not in result, result
+            assert (result["transport"], result["leaked"]) == ("hierarchical", 0)
+            assert result["hosts"] == [0, 1, 2, 0, 1]
+            assert [host for host, _, _ in result["peers"]] == ["a", "b", "c", "a", "b"]
+            assert [same for _, _, same in result["peers"]] == [each % 3 == rank % 3 for each in range(5)]
+            assert result["has_memory"] == (rank != 2)
+
+
+def test_one_rank_on_each_host_has_nothing_to_share() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start_all(3, port=server.port, transport="auto", hosts=["a", "b", "c"])
+        assert [result["transport"] for result in running.results()] == ["tcp"] * 3
+
+
 def test_a_hundred_rounds_on_one_server() -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         running.start_all(3, port=server.port, transport="shm", rounds=100)

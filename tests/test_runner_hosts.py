@@ -9,10 +9,13 @@ from horovod.runner.hosts import HostInfo, assign_ranks, parse_hostfile, parse_h
 
 def test_host_list() -> None:
     assert parse_hosts("a:1, b-2.x_y:16 ") == [HostInfo("a", 1), HostInfo("b-2.x_y", 16)]
+    assert parse_hosts("host1,host2:3") == [HostInfo("host1", 1), HostInfo("host2", 3)]
+    assert parse_hosts("[2001:db8::1]:2,[::1]") == [HostInfo("2001:db8::1", 2), HostInfo("::1", 1)]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "a:", ":2", "a:2,", "a:-1", "a:x", "a b:2", "::1:2", "a:2:3", "a:0", "a:²"]
+    "text",
+    ["", "-a:1", "[a", "[x]:1", "a:", ":2", "a:2,", "a:-1", "a:x", "a b:2", "::1:2", "a:2:3", "a:0", "a:²"],
 )
 def test_bad_host_list_names_the_entry(text: str) -> None:
     with pytest.raises(ValueError, match="host entry"):
@@ -25,11 +28,15 @@ def test_duplicate_host_takes_the_later_slots() -> None:
 
 def test_hostfile() -> None:
     text = "# cluster\n\n  node1 slots=4   # first\n\tnode2:2\nnode3\nnode4 slots = 8\r\n"
+    text += "2001:db8::5 slots=2\n2001:db8::6\n[2001:db8::7]:3\n"
     assert parse_hostfile(text) == [
         HostInfo("node1", 4),
         HostInfo("node2", 2),
         HostInfo("node3", 1),
         HostInfo("node4", 8),
+        HostInfo("2001:db8::5", 2),
+        HostInfo("2001:db8::6", 1),
+        HostInfo("2001:db8::7", 3),
     ]
 
 

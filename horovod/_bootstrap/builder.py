@@ -17,7 +17,7 @@ import horovod
 from horovod._bootstrap import shared_memory
 from horovod._bootstrap.auth import purpose_tag
 from horovod._bootstrap.client import RendezvousClient
-from horovod._bootstrap.dialer import Address, Dialer
+from horovod._bootstrap.dialer import Address, Dialer, family_of
 from horovod._bootstrap.doorway import Doorway
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
@@ -25,7 +25,8 @@ from horovod._bootstrap.membership import PROTOCOL, READY
 from horovod.common.exceptions import HorovodInternalError
 
 CONTROL, LIVENESS, MESH = "control", "liveness", "mesh"
-_HOST_STAGE = "host"
+_NEIGHBOUR = "neighbour"  # among ranks of one host when there are others: brings the memory, then closes
+_OFFER_STAGE, _HOST_STAGE = "offer", "host"
 _TURN_SECONDS = 0.5
 _LATE_SECONDS = 0.5  # a wake-up this late means that this process itself was stopped
 # When waiting for others the server has the better explanation and speaks first.
@@ -49,15 +50,16 @@ class Builder:
         self._selector = selectors.DefaultSelector()
         self._opened.callback(self._selector.close)
         self._client: RendezvousClient | None = None
-        self._doorway: Doorway | None = None
+        self._doorways: list[Doorway] = []
         self._expected: dict[bytes, str] = {}
         self._dialers: dict[tuple[str, int], Dialer] = {}
         self._infos: list[Message] = []
         self._token = ""
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
-        self._on_rank_zeros_host: list[bool] = [False] * identity.size
+        self._met: list[bool] = [False] * identity.size  # ranks that have met the first rank of their host
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
-        self.memory = -1
+        self.local_ranks: list[int] = [identity.rank]  # those of this host, sorted
+        self.memory = -1  # shared by local_ranks
         self.transport = ""
 
     def __enter__(self) -> Builder:
@@ -69,8 +71,13 @@ class Builder:
         self._discard()
         self._opened.close()
 
-    def build(self, transport: str, process_sets: Sequence[Sequence[int]], memory_bytes: int) -> None:
-        """Connects; on return `transport`, `links`, `memory` and peer() hold the result."""
+    def build(
+        self,
+        transport: str,
+        process_sets: Sequence[Sequence[int]],
+        shm_bytes: Callable[[int], int],
+    ) -> None:
+        """Connects; on return `transport`, `links`, `memory`, hosts() and peer() hold the result."""
         assert self._identity.rendezvous is not None
         client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline)
         self._client = client
@@ -83,30 +90,30 @@ class Builder:
             "pid": os.getpid(),
             "pid_namespace": shared_memory.pid_namespace(),
         }
-        tcp_listener: socket.socket | None = None
-        unix_listener: socket.socket | None = None
+        listeners: list[socket.socket] = []
         if transport != "shm":
-            tcp_listener = self._listen(client.sock.family, (client.local_address, 0))
-            info["tcp"] = tcp_listener.getsockname()[:2]
-        if transport != "tcp" and self._rank == 0:
-            unix_listener = self._offer_memory(info, memory_bytes)
+            addresses = self._identity.addresses or (client.local_address,)
+            listeners = [self._listen(family_of(address), (address, 0)) for address in addresses]
+            info["tcp"] = [listener.getsockname()[:2] for listener in listeners]
         self._join(info, transport, process_sets)
 
-        self.transport = "tcp"
-        if transport != "tcp" and self._meet_on_host(unix_listener, memory_bytes, must=transport == "shm"):
-            self.transport = "shm"
-        else:
-            self._discard()
-            assert tcp_listener is not None
-            self._build_mesh(tcp_listener)
+        self.transport = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
+        if self.transport != "shm":
+            self._build_mesh(listeners)
         self._share(READY, None)
+
+    def hosts(self) -> list[int]:
+        """The number of each rank's host, in order of appearance."""
+        names = [info["host"] for info in self._infos]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return [numbers[name] for name in names]
 
     def peer(self, rank: int) -> tuple[str, int, bool]:
         """Host, pid, and whether that pid can be watched from here."""
         info, own = self._infos[rank], self._infos[self._rank]
         if rank == self._rank:
             return info["host"], info["pid"], True
-        together = self._on_rank_zeros_host[rank] and self._on_rank_zeros_host[self._rank]
+        together = rank in self.local_ranks and self._met[rank] and self._met[self._rank]
         visible = self._credentials.get(rank, 0)
         if together and visible > 0:
             return info["host"], visible, True
@@ -155,41 +162,64 @@ class Builder:
         )
         return client.shared[stage]
 
-    def _offer_memory(self, info: Message, memory_bytes: int) -> socket.socket | None:
-        """Rank 0: creates the shared memory and the place to get it. Without it the world uses TCP."""
-        try:
-            self.memory = shared_memory.create(memory_bytes)
-            # An abstract name: exists in this network namespace only and vanishes with the socket.
-            listener = self._listen(socket.AF_UNIX, "\0horovod-" + secrets.token_hex(16))
-        except OSError as error:
-            info["unix_problem"] = f"rank 0 has no shared memory to offer: {error}"
-            return None
-        info["unix"] = listener.getsockname().decode()[1:]
-        return listener
+    def _meet_on_host(self, shm_bytes: Callable[[int], int], must: bool) -> str:
+        """Brings the ranks of each host together at the first of them, which offers the memory to share.
 
-    def _meet_on_host(self, listener: socket.socket | None, memory_bytes: int, must: bool) -> bool:
-        """True if all ranks share rank 0's host: each has connected to it there and holds its memory."""
-        problem = str(self._infos[0].get("unix_problem", ""))
-        if self._rank == 0:
-            if listener is not None:
-                expected = [(kind, rank) for rank in range(1, self._size) for kind in (CONTROL, LIVENESS)]
-                self._open_doorway(listener, expected)
-        elif not problem:
-            problem = self._get_memory("\0" + self._infos[0]["unix"], memory_bytes)
+        Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if the ranks
+        of each host share memory, else "tcp". The launcher's names decide who is on the same host; that the
+        meeting succeeds is the proof.
+        """
+        host = self._infos[self._rank]["host"]
+        local = [rank for rank in range(self._size) if must or self._infos[rank]["host"] == host]
+        self.local_ranks, first = local, local[0]
+        whole = len(local) == self._size
+        kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
+        memory_bytes = shm_bytes(len(local)) if len(local) > 1 else 0
+        listener: socket.socket | None = None
+        offer: Message = {}
+        if self._rank == first and len(local) > 1:
+            listener = self._offer_memory(offer, memory_bytes)
+        offers = self._share(_OFFER_STAGE, offer)
+        problem = str(offers[first].get("problem", ""))
+        if listener is not None:
+            self._open_doorways([listener], [(kind, rank) for rank in local[1:] for kind in kinds])
+        elif self._rank != first and not problem:
+            problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
         problems = self._share(_HOST_STAGE, problem)
-        self._on_rank_zeros_host = [not each for each in problems]
-        if all(self._on_rank_zeros_host):
-            return True
+        self._met = [not each for each in problems]
+        everyone = all(self._met)
+        if whole and everyone:
+            return "shm"
         if must:
             rank = next(rank for rank, each in enumerate(problems) if each)
             raise ValueError(
                 f"the transport 'shm' needs all ranks on one host, but {self._name(rank)} does not "
                 f"share memory with {self._name(0)} ({problems[rank]}); use 'auto' or 'tcp'"
             )
-        return False
+        # With one rank on each host there is nothing to share.
+        if whole or not everyone or len(set(self.hosts())) == self._size:
+            self._discard()
+            return "tcp"
+        memory, self.memory = self.memory, -1
+        self._discard()
+        self.memory = memory
+        return "hierarchical"
 
-    def _get_memory(self, address: str, memory_bytes: int) -> str:
-        """Other ranks: connects to rank 0 on this host. Returns what prevents it, or ""."""
+    def _offer_memory(self, offer: Message, memory_bytes: int) -> socket.socket | None:
+        """The first rank of a host: creates the memory (0: none) and the place where the others get it."""
+        try:
+            if memory_bytes:
+                self.memory = shared_memory.create(memory_bytes)
+            # An abstract name: exists in this network namespace only and vanishes with the socket.
+            listener = self._listen(socket.AF_UNIX, "\0horovod-" + secrets.token_hex(16))
+        except OSError as error:
+            offer["problem"] = f"rank {self._rank} has no shared memory to offer: {error}"
+            return None
+        offer["unix"] = listener.getsockname().decode()[1:]
+        return listener
+
+    def _get_memory(self, address: str, memory_bytes: int, first: int, kinds: Sequence[str]) -> str:
+        """Other ranks: connects to the first of this host. Returns what prevents it, or ""."""
         problem: list[str] = []
 
         def receive(sock: socket.socket) -> None:
@@ -202,40 +232,42 @@ class Builder:
                 self.memory = descriptor
                 self._selector.unregister(sock)
 
-        def on_control(sock: socket.socket) -> None:
-            self.links[CONTROL, 0] = sock
-            self._credentials[0] = shared_memory.peer_pid(sock)
-            self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
+        def keep(kind: str) -> Callable[[socket.socket], None]:
+            def on_open(sock: socket.socket) -> None:
+                self.links[kind, first] = sock
+                self._credentials[first] = shared_memory.peer_pid(sock)
+                if memory_bytes and kind == kinds[0]:
+                    self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
 
-        def on_liveness(sock: socket.socket) -> None:
-            self.links[LIVENESS, 0] = sock
+            return on_open
 
         def done() -> bool:
             problem.extend(dialer.problem for dialer in self._dialers.values() if dialer.gave_up)
-            return bool(problem) or (len(self.links) == 2 and self.memory >= 0)
+            return bool(problem) or (
+                len(self.links) == len(kinds) and (self.memory >= 0) == (memory_bytes > 0)
+            )
 
-        self._dial(CONTROL, 0, socket.AF_UNIX, address, on_control)
-        self._dial(LIVENESS, 0, socket.AF_UNIX, address, on_liveness)
-        self._run_until(done, lambda: f"no connection to {self._name(0)} on the same host")
+        for kind in kinds:
+            self._dial(kind, first, [(socket.AF_UNIX, address)], keep(kind))
+        self._run_until(done, lambda: f"no connection to {self._name(first)} on the same host")
         return problem[0] if problem else ""
 
-    def _build_mesh(self, listener: socket.socket) -> None:
+    def _build_mesh(self, listeners: Sequence[socket.socket]) -> None:
         """TCP: the higher rank connects to the lower one."""
         rank, size = self._rank, self._size
         wanted = [(MESH, peer) for peer in range(size) if peer != rank]
         wanted += [
             (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
         ]
-        self._open_doorway(listener, [(kind, peer) for kind, peer in wanted if peer > rank])
-        family = self._connected_client().sock.family
+        self._open_doorways(listeners, [(kind, peer) for kind, peer in wanted if peer > rank])
 
         def keep(kind: str, peer: int) -> Callable[[socket.socket], None]:
             return lambda sock: self.links.update({(kind, peer): sock})
 
         for kind, peer in wanted:
             if peer < rank:
-                host, port = self._infos[peer]["tcp"]
-                self._dial(kind, peer, family, (host, port), keep(kind, peer))
+                targets = [(family_of(host), (host, port)) for host, port in self._infos[peer]["tcp"]]
+                self._dial(kind, peer, targets, keep(kind, peer))
 
         def connected() -> bool:
             for (kind, peer), dialer in self._dialers.items():
@@ -267,7 +299,7 @@ class Builder:
     def _purpose(self, kind: str, initiator: int, acceptor: int) -> str:
         return f"{self._scope}|{self._token}|{kind}|{initiator}|{acceptor}"
 
-    def _open_doorway(self, listener: socket.socket, links: list[tuple[str, int]]) -> None:
+    def _open_doorways(self, listeners: Sequence[socket.socket], links: list[tuple[str, int]]) -> None:
         purposes = {self._purpose(kind, peer, self._rank): (kind, peer) for kind, peer in links}
         self._expected = {purpose_tag(self._key, purpose): purpose for purpose in purposes}
 
@@ -279,24 +311,30 @@ class Builder:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return
             self._credentials[peer] = shared_memory.peer_pid(sock)
-            if kind == CONTROL:
+            if kind != LIVENESS and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
 
-        self._doorway = Doorway(self._selector, listener, self._key, self._expected, arrived)
+        self._doorways = [
+            Doorway(self._selector, listener, self._key, self._expected, arrived) for listener in listeners
+        ]
 
     def _dial(
-        self, kind: str, peer: int, family: int, address: Address, on_open: Callable[[socket.socket], None]
+        self,
+        kind: str,
+        peer: int,
+        targets: Sequence[tuple[int, Address]],
+        on_open: Callable[[socket.socket], None],
     ) -> None:
         purpose = self._purpose(kind, self._rank, peer)
-        self._dialers[kind, peer] = Dialer(self._selector, self._key, purpose, family, address, on_open)
+        self._dialers[kind, peer] = Dialer(self._selector, self._key, purpose, targets, on_open)
 
     def _discard(self) -> None:
-        """Closes connections, memory and the doorway."""
-        if self._doorway is not None:
-            self._doorway.close()
-            self._doorway = None
+        """Closes connections, memory and the doorways."""
+        for doorway in self._doorways:
+            doorway.close()
+        self._doorways = []
         for dialer in self._dialers.values():
             dialer.close()
         self._dialers = {}
@@ -332,9 +370,7 @@ class Builder:
                     f"the rendezvous server at {client.server} has not been heard for "
                     f"{self._peer_timeout:g} s: the launcher is stopped or its host can't be reached"
                 )
-            helpers: list[Dialer | Doorway] = [*self._dialers.values()]
-            if self._doorway is not None:
-                helpers.append(self._doorway)
+            helpers: list[Dialer | Doorway] = [*self._dialers.values(), *self._doorways]
             waits = [helper.next_wait(now) for helper in helpers]
             wait = min(_TURN_SECONDS, remaining, *(each for each in waits if each is not None))
             self._due = now + wait
@@ -352,8 +388,7 @@ class Builder:
         return f"rank {rank} (host {self._infos[rank]['host']}, pid {self._infos[rank]['pid']})"
 
     def _address(self, rank: int) -> str:
-        host, port = self._infos[rank]["tcp"]
-        return f"{host}:{port}"
+        return " or ".join(f"{host}:{port}" for host, port in self._infos[rank]["tcp"])
 
 
 def _bounded(text: str) -> str:

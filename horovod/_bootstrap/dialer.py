@@ -1,4 +1,4 @@
-"""Makes one authenticated connection to another rank, on a selector."""
+"""Makes one authenticated connection to another process, on a selector."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from horovod._bootstrap.auth import Authentication, AuthenticationError, Initiator
 from horovod._bootstrap.doorway import HANDSHAKE_SECONDS
@@ -16,13 +16,20 @@ Address = tuple[str, int] | str
 
 _ATTEMPTS = 8  # over about five seconds: a crowded or just dying peer; the server knows more about the second
 _FIRST_PAUSE = 0.02
+_CONNECT_SECONDS = 1.0  # before another address of the same peer is tried
+
+
+def family_of(address: str) -> int:
+    """The address family of a numeric IP address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 class Dialer:
     """Connects at once and again if dropped. The selector's keys carry a callback without arguments as data.
 
-    `on_open(socket)` takes ownership of the authenticated, non-blocking socket. `gave_up` is set when trying
-    again is pointless; `problem` says what went wrong last. Call tick() at least every next_wait() seconds.
+    `targets` are families and addresses that lead to the peer, tried in turn, best first. `on_open(socket)`
+    takes ownership of the authenticated, non-blocking socket. `gave_up` is set when trying again is
+    pointless; `problem` says what went wrong last. Call tick() at least every next_wait() seconds.
     """
 
     def __init__(
@@ -30,15 +37,16 @@ class Dialer:
         selector: selectors.BaseSelector,
         key: bytes,
         purpose: str,
-        family: int,
-        address: Address,
+        targets: Sequence[tuple[int, Address]],
         on_open: Callable[[socket.socket], None],
+        rounds: int = _ATTEMPTS,
     ) -> None:
         self._selector = selector
         self._key = key
         self._purpose = purpose
-        self._family = family
-        self._address = address
+        self._targets = targets
+        self._rounds = rounds
+        self._family, self._address = targets[0]
         self._on_open = on_open
         self._attempts = 0
         self._sock: socket.socket | None = None
@@ -60,8 +68,10 @@ class Dialer:
         """Ends a handshake that takes too long; tries again after a pause."""
         if self._next is None or now < self._next:
             return
-        if self._sock is not None:
+        if self._authentication is not None:
             self._failed("the other end does not finish the handshake")
+        elif self._sock is not None:
+            self._failed("no answer")
         else:
             self._attempt()
 
@@ -70,8 +80,10 @@ class Dialer:
         return None if self._next is None else max(0.0, self._next - now)
 
     def _attempt(self) -> None:
+        self._family, self._address = self._targets[self._attempts % len(self._targets)]
         self._attempts += 1
-        self._next = None
+        # With a single address the kernel's patience, and the caller's, is the best there is.
+        self._next = time.monotonic() + _CONNECT_SECONDS if len(self._targets) > 1 else None
         sock = socket.socket(self._family, socket.SOCK_STREAM)
         self._sock = sock
         sock.setblocking(False)
@@ -122,7 +134,10 @@ class Dialer:
         self.close()
         self._authentication = None
         self.problem = problem
-        if hopeless or self._attempts >= _ATTEMPTS:
+        done, position = divmod(self._attempts, len(self._targets))
+        # Of several addresses one may lead to a stranger, and another one to the peer.
+        if (hopeless and len(self._targets) == 1) or done >= self._rounds:
             self.gave_up = True
         else:
-            self._next = time.monotonic() + _FIRST_PAUSE * 2 ** (self._attempts - 1)
+            pause = _FIRST_PAUSE * 2 ** (done - 1) if position == 0 else 0.0
+            self._next = time.monotonic() + pause

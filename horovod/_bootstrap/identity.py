@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ LOCAL_SIZE = "HOROVOD_LOCAL_SIZE"
 CROSS_RANK = "HOROVOD_CROSS_RANK"
 CROSS_SIZE = "HOROVOD_CROSS_SIZE"
 HOSTNAME = "HOROVOD_HOSTNAME"
+ADDRESSES = "HOROVOD_ADDRESSES"
 ADDRESS = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 SECRET = "_HOROVOD_SECRET_KEY"
@@ -35,6 +37,7 @@ class Identity:
     host: str
     rendezvous: tuple[str, int] | None = None
     key: bytes | None = field(default=None, repr=False)  # must not end up in a log
+    addresses: tuple[str, ...] = ()  # where the other hosts reach this one, best first; empty: find out
 
 
 class WayOfStarting(Protocol):
@@ -69,6 +72,7 @@ class Horovodrun:
             cross_size=_at_most_size(environ, CROSS_SIZE, size),
             host=_host(environ),
             rendezvous=(_text(environ, ADDRESS), _port(environ)),
+            addresses=_addresses(environ),
             key=_key(environ),
         )
         if identity.local_rank > rank:
@@ -135,6 +139,16 @@ def _port(environ: Mapping[str, str]) -> int:
     if value > 65535:
         raise ValueError(f"{PORT}={value} must be a TCP port, at most 65535")
     return value
+
+
+def _addresses(environ: Mapping[str, str]) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in environ.get(ADDRESSES, "").split(",") if word.strip())
+    for word in words:
+        try:
+            ipaddress.ip_address(word)
+        except ValueError:
+            raise ValueError(f"{ADDRESSES}: {word!r} is not an IP address") from None
+    return words
 
 
 def _key(environ: Mapping[str, str]) -> bytes:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from horovod._bootstrap.auth import check_key, purpose_tag
 from horovod._bootstrap.doorway import Doorway
@@ -40,41 +40,47 @@ class _Connection:
 class RendezvousServer:
     """Serves any number of worlds one after another or at once, in one daemon thread.
 
-    `key` is the job's 32 bytes; `host` the address to listen on, which the workers must be able to reach.
+    `key` is the job's 32 bytes; `hosts` are the addresses to listen on, of which each worker must be able to
+    reach one.
     The methods may be called from any thread. Also a context manager.
     """
 
-    def __init__(self, key: bytes, host: str = "127.0.0.1") -> None:
+    def __init__(self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1") -> None:
         self._key = check_key(key)
-        self.host = host
-        self._port = 0
+        self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
+        self._ports: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._commands: deque[Callable[[], None]] = deque()
         self._stopping = False
         self._wake_sender: socket.socket | None = None
         # Everything below belongs to the thread.
         self._membership = Membership()
+        self._expected = {purpose_tag(self._key, PURPOSE): PURPOSE}
+        self._handlers: dict[str, Callable[[socket.socket], None]] = {}
+        self._doorways: dict[str, Doorway] = {}  # by address
         self._connections: dict[int, _Connection] = {}
         self._next_client = 0
         self._ticked = 0.0
 
     @property
     def port(self) -> int:
-        """The TCP port; start() chooses it."""
-        if not self._port:
+        """The TCP port on the first address; start() chooses it."""
+        return next(iter(self.endpoints))[1]
+
+    @property
+    def endpoints(self) -> list[tuple[str, int]]:
+        """The addresses and ports that it listened on when it was started."""
+        if not self._ports:
             raise RuntimeError("the rendezvous server has not been started")
-        return self._port
+        return list(self._ports.items())
 
     def start(self) -> RendezvousServer:
-        """Listens and starts the thread; raises OSError if `host` is not an address of this machine."""
+        """Listens and starts the thread; raises OSError if one of `hosts` is no address of this machine."""
         if self._thread is not None:
             raise RuntimeError("the rendezvous server can only be started once")
-        family, kind, proto, _, address = socket.getaddrinfo(self.host, 0, type=socket.SOCK_STREAM)[0]
         with contextlib.ExitStack() as opened:
-            listener = opened.enter_context(socket.socket(family, kind, proto))
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-            self._port = listener.getsockname()[1]
+            listeners = {host: opened.enter_context(_listen(host)) for host in self._hosts}
+            self._ports = {host: listener.getsockname()[1] for host, listener in listeners.items()}
             wake_receiver, wake_sender = socket.socketpair()
             opened.enter_context(wake_receiver)
             opened.enter_context(wake_sender)
@@ -83,8 +89,9 @@ class RendezvousServer:
             wake_receiver.setblocking(False)
             wake_sender.setblocking(False)
             self._selector.register(wake_receiver, selectors.EVENT_READ, lambda: _drain(wake_receiver))
-            expected = {purpose_tag(self._key, PURPOSE): PURPOSE}
-            self._doorway = Doorway(self._selector, listener, self._key, expected, self._on_open)
+            for host, listener in listeners.items():
+                doorway = Doorway(self._selector, listener, self._key, self._expected, self._on_open)
+                self._doorways[host] = doorway
             # From here on the thread closes everything.
             self._thread = threading.Thread(
                 target=self._run, args=(opened.pop_all(),), name="hvd-rendezvous", daemon=True
@@ -104,6 +111,29 @@ class RendezvousServer:
     def clear_failures(self) -> None:
         """Forgets rank_failed(); for when rank numbers are given to other processes (elastic jobs)."""
         self._post(self._membership.clear_failures)
+
+    def listen_only_on(self, hosts: Iterable[str]) -> None:
+        """Closes the listeners on all other addresses: nobody needs them."""
+        kept = set(hosts)
+
+        def narrow() -> None:
+            for host in self._doorways.keys() - kept:
+                self._doorways.pop(host).close()
+
+        self._post(narrow)
+
+    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
+        """Also takes connections authenticated for `purpose`; `handler` becomes the owner of each.
+
+        It is called in the server's thread and must not block. For connections that are not about building a
+        world, but should come through the same door.
+        """
+
+        def expect() -> None:
+            self._handlers[purpose] = handler
+            self._expected[purpose_tag(self._key, purpose)] = purpose
+
+        self._post(expect)
 
     def stop(self) -> None:
         """Closes all connections and ends the thread; worlds being built fail. Harmless if not started."""
@@ -136,15 +166,17 @@ class RendezvousServer:
                 while not self._stopping:
                     self._turn()
             finally:
-                self._doorway.close()
+                for doorway in self._doorways.values():
+                    doorway.close()
                 for connection in list(self._connections.values()):
                     self._close(connection)
 
     def _turn(self) -> None:
         now = time.monotonic()
-        wait = self._doorway.next_wait(now)
+        waits = [each for doorway in self._doorways.values() if (each := doorway.next_wait(now)) is not None]
         if self._connections or not self._membership.idle:
-            wait = _TICK_SECONDS if wait is None else min(wait, _TICK_SECONDS)
+            waits.append(_TICK_SECONDS)
+        wait = min(waits, default=None)
         events = self._selector.select(wait)
         for key, _ in events:
             key.data()
@@ -155,13 +187,17 @@ class RendezvousServer:
         if wait is not None and late > _LATE_SECONDS:
             self._membership.postpone(late)
         self._ticked = now
-        self._doorway.tick(now)
+        for doorway in self._doorways.values():
+            doorway.tick(now)
         self._send(self._membership.tick(now))
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:
                 self._close(connection)
 
     def _on_open(self, sock: socket.socket, purpose: str) -> None:
+        if purpose != PURPOSE:
+            self._handlers[purpose](sock)
+            return
         self._next_client += 1
         connection = _Connection(sock, self._next_client, time.monotonic() + _LINGER_SECONDS)
         self._connections[connection.client] = connection
@@ -252,6 +288,18 @@ class RendezvousServer:
         if self._connections.pop(connection.client, None) is not None:
             self._selector.unregister(connection.sock)
             connection.sock.close()
+
+
+def _listen(host: str) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, proto)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def _drain(sock: socket.socket) -> None:

@@ -28,8 +28,8 @@ class World:
     """Connected, authenticated stream sockets, blocking and close-on-exec, owned by the holder of this.
 
     Rank 0 has `size` control and liveness descriptors, [r] leads to rank r, its own is -1; the others have
-    one each, to rank 0. `mesh_fds` (tcp) has `size`, own -1. `shm_fd` (shm) is the memory all ranks share,
-    otherwise -1.
+    one each, to rank 0. `mesh_fds` (tcp, hierarchical) has `size`, own -1. `shm_fd` is the memory that all
+    ranks (shm) or those of this host (hierarchical, if more than one) share, otherwise -1.
     """
 
     rank: int
@@ -38,7 +38,7 @@ class World:
     local_size: int
     cross_rank: int
     cross_size: int
-    transport: str  # "local", "shm" or "tcp"
+    transport: str  # "local", "shm", "tcp" or "hierarchical"
     peers: list[Peer] = field(default_factory=list)
     control_fds: list[int] = field(default_factory=list)
     liveness_fds: list[int] = field(default_factory=list)
@@ -73,10 +73,11 @@ def connect(
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
 
-    `transport` is "auto" (shared memory if all ranks are on one host, otherwise TCP), "shm" or "tcp".
+    `transport` is "auto" (shared memory within each host, TCP between hosts), "shm" or "tcp". Ranks are on
+    one host if the launcher gave them the same host name and they find each other there.
     `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
-    share.
+    share among `size` ranks of a host.
 
     Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the arguments
     are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is raised, nothing stays
@@ -102,7 +103,7 @@ def connect(
         return world
     with Builder(identity, timeout, peer_timeout, scope) as builder:
         try:
-            builder.build(transport, process_sets, shm_bytes(identity.size))
+            builder.build(transport, process_sets, shm_bytes)
         except OSError as error:
             raise HorovodInternalError(
                 f"rank {identity.rank} could not connect to the others: {error}"
@@ -115,6 +116,8 @@ def _take_over(world: World, builder: Builder) -> None:
     """Moves the descriptors from the builder to the world."""
     world.transport = builder.transport
     world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
+    if world.transport == "hierarchical":
+        world.hosts = builder.hosts()
     links = builder.links
     for sock in links.values():
         sock.setblocking(True)
@@ -125,7 +128,7 @@ def _take_over(world: World, builder: Builder) -> None:
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
     world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
-    if world.transport == "tcp":
+    if world.transport != "shm":
         world.mesh_fds = descriptors(MESH, everyone)
     world.shm_fd, builder.memory = builder.memory, -1
     try:

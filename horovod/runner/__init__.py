@@ -1,1 +1,5 @@
-"""The launcher: ``horovodrun`` and the processes that it starts."""
+"""The launcher: ``horovodrun``, ``horovod.run`` and the processes that they start."""
+
+from horovod.runner.function import run
+
+__all__ = ["run"]

@@ -5,14 +5,17 @@ started
 
 - when all workers have ended,
 - when it is told to,
-- when its stdin closes: the launcher is gone, however it died.
+- when its stdin closes: the launcher is gone, however it died,
+- when the connection to the launcher's machine dies: then stdin might stay open for ever.
 
-Workers are killed by the kernel if the agent dies itself. Only the standard library is imported, for a fast
-start.
+Workers are killed by the kernel if the agent dies itself. Before they start, the hosts of a job find out how
+they reach each other: probe.py. Only the standard library is imported on one machine, for a fast start.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import selectors
 import signal
@@ -23,10 +26,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import TYPE_CHECKING
 
+from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.links import greeting
 from horovod.runner.plan import HostPlan, Worker
 from horovod.runner.processes import Sweep, become_subreaper, die_with_parent
+from horovod.runner.taskfiles import TaskFiles
+
+if TYPE_CHECKING:
+    from horovod.runner.probe import Probe
 
 # Survivors read from /proc how a neighbour died, so a dead worker stays a zombie for a moment.
 KEEP_ZOMBIE = 0.3
@@ -47,6 +57,7 @@ class _Running:
     rank: int
     process: subprocess.Popen[bytes]
     streams: dict[int, Kind] = field(default_factory=dict)
+    files: TaskFiles | None = None
     ended_at: float | None = None
     reaped: bool = False
 
@@ -61,6 +72,9 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, _Running] = {}  # by process id
         self._planned = False
+        self._payload: list[bytes] = []
+        self._probe: Probe | None = None
+        self._watch: socket.socket | None = None
         self._paused = False
         self._sweep: Sweep | None = None
         self._swept_at: float | None = None
@@ -82,8 +96,12 @@ class Agent:
                     self._read_control()
                 elif key.fileobj is self._wake:
                     self._drain_wake()
-                elif key.fd != self._reports.fd:
+                elif key.fileobj is self._watch:
+                    self._launcher_gone()
+                elif isinstance(key.data, _Running):
                     self._read_stream(key.data, key.fd)
+            if self._probe is not None:
+                self._probe.turn()
             self._notice_exits()
             self._advance()
             self._reports.flush()
@@ -114,18 +132,35 @@ class Agent:
         data = os.read(self._control, _CHUNK)
         if not data:
             self._selector.unregister(self._control)
-            self._reports.abandon()
-            self._stop(time.monotonic(), ORPHANED_KILL_AFTER)
+            self._launcher_gone()
             return
         for frame in self._reader.feed(data):
             self._obey(frame)
 
+    def _launcher_gone(self) -> None:
+        """Nobody listens any more."""
+        if self._watch is not None:
+            self._selector.unregister(self._watch)
+            self._watch.close()
+            self._watch = None
+        self._reports.abandon()
+        self._stop(time.monotonic(), ORPHANED_KILL_AFTER)
+
     def _obey(self, frame: Frame) -> None:
         if frame.kind is Kind.PLAN:
+            self._close_probe()
             if self._planned:
                 return  # told to stop before
             self._planned = True
             self._start(HostPlan.from_json(frame.payload))
+        elif frame.kind is Kind.PAYLOAD:
+            self._payload.append(frame.payload)
+        elif frame.kind is Kind.PROBE:
+            self._start_probe(frame.payload)
+        elif frame.kind is Kind.PEERS:
+            if self._probe is not None:
+                peers = json.loads(frame.payload)
+                self._probe.reach({host: [(a, p) for a, p in ends] for host, ends in peers.items()})
         elif frame.kind is Kind.SIGNAL:
             for pid, worker in self._workers.items():
                 if worker.ended_at is None:
@@ -134,15 +169,40 @@ class Agent:
         elif frame.kind is Kind.STOP:
             self._stop(time.monotonic(), float(frame.payload))
 
+    def _start_probe(self, request: bytes) -> None:
+        from horovod.runner.probe import Probe, ProbeRequest
+
+        kinds = {"listening": Kind.LISTENING, "reached": Kind.REACHED}
+
+        def report(name: str, data: dict[str, object]) -> None:
+            self._reports.put(kinds[name], json.dumps(data))
+
+        def watch(sock: socket.socket) -> None:
+            self._watch = sock
+            # Nothing is ever sent: whatever happens there is the end.
+            self._selector.register(sock, selectors.EVENT_READ)
+
+        self._probe = Probe(ProbeRequest.from_json(request), report, watch)
+        self._selector.register(self._probe, selectors.EVENT_READ)
+
+    def _close_probe(self) -> None:
+        if self._probe is not None:
+            self._selector.unregister(self._probe)
+            self._probe.close()
+            self._probe = None
+
     def _start(self, plan: HostPlan) -> None:
         prepare = die_with_parent(os.getpid())
+        payload = b"".join(self._payload)
+        self._payload.clear()
         for worker in plan.workers:
+            files = TaskFiles(payload) if plan.task else None
             try:
-                process = _spawn(plan, worker, prepare)
-            except OSError as error:
-                self._reports.put(Kind.REFUSED, f"{error.errno} {error.strerror}", worker.rank)
+                process = _spawn(plan, worker, prepare, files)
+            except CommandError as error:
+                self._reports.put(Kind.REFUSED, f"{error.exit_code} {error}", worker.rank)
                 continue
-            running = _Running(worker.rank, process)
+            running = _Running(worker.rank, process, files=files)
             for stream, kind in ((process.stdout, Kind.STDOUT), (process.stderr, Kind.STDERR)):
                 assert stream is not None
                 fd = stream.fileno()
@@ -209,6 +269,8 @@ class Agent:
         # Seen together: one that a signal ended is rather the cause, one that exited rather the consequence.
         for code, worker in sorted(ended, key=lambda item: item[0] >= 0):
             self._read_last_words(worker)
+            if worker.files is not None:
+                self._reports.put_pieces(Kind.RESULT, worker.files.take_result(), worker.rank)
             worker.process.returncode = code  # Popen must not wait itself
             self._reports.put(Kind.EXIT, str(code), worker.rank)
         self._reap(now)
@@ -246,6 +308,7 @@ class Agent:
 
     def _stop(self, now: float, kill_after: float) -> None:
         self._planned = True  # whatever has not come by now is not wanted any more
+        self._close_probe()
         if self._sweep is None:
             self._sweep = Sweep(now, kill_after)
         else:
@@ -288,6 +351,8 @@ class Agent:
             return None  # until the launcher reads or goes away
         if self._sweep is not None:
             return TICK
+        if self._probe is not None:
+            return self._probe.next_wait(time.monotonic())
         due = [
             worker.ended_at + KEEP_ZOMBIE
             for worker in self._workers.values()
@@ -296,18 +361,32 @@ class Agent:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
 
-def _spawn(plan: HostPlan, worker: Worker, prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        plan.command,
-        cwd=plan.directory,
-        env={**plan.env, **worker.env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        preexec_fn=prepare,
-        bufsize=0,
-    )
+def _spawn(
+    plan: HostPlan, worker: Worker, prepare: Callable[[], None], files: TaskFiles | None
+) -> subprocess.Popen[bytes]:
+    """Starts a worker. CommandError says why it can't be."""
+    env = {**plan.env, **worker.env}
+    if not os.path.isdir(plan.directory):
+        raise CommandError(f"the working directory {plan.directory} does not exist there", NOT_EXECUTABLE)
+    command = resolve(plan.command, plan.directory, env.get("PATH")) if plan.resolve else plan.command
+    if files is not None:
+        env.update(files.environment())
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=plan.directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=prepare,
+            bufsize=0,
+            pass_fds=() if files is None else files.descriptors(),
+        )
+    except OSError as error:
+        code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        raise CommandError(f"{command[0]}: {error.strerror}", code) from None
 
 
 def _signal_group(group: int, number: int) -> None:
@@ -326,6 +405,7 @@ def main() -> None:
     os.dup2(2, 1)
     os.close(null)
     become_subreaper()
+    os.write(reports, greeting())
     Agent(control, reports).run()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from horovod.runner.assembly import HostNetwork
+
 SECRET = "_HOROVOD_SECRET_KEY"
 MASK = "<secret>"
 
 _NEVER = re.compile(rf"BASH_FUNC_.*|OLDPWD|{SECRET}", re.DOTALL)
 # Which devices are visible is a matter of the launcher's host.
-_NOT_REMOTE = re.compile(r".*CUDA_VISIBLE_DEVICES", re.DOTALL)
+_NOT_REMOTE = re.compile(r".*CUDA_VISIBLE_DEVICES|SSH_(CLIENT|CONNECTION|TTY|AUTH_SOCK)", re.DOTALL)
 
 
 def inherited(environ: Mapping[str, str], *, remote: bool = False) -> dict[str, str]:
@@ -29,14 +31,22 @@ def common(
     address: str,
     port: int,
     key: bytes,
+    *,
+    remote: bool = False,
+    several: bool = False,
 ) -> dict[str, str]:
-    """What all workers of a local host share. ``settings`` are the variables set by flags and config file;
-    ``interfaces`` is a comma list; empty means the loopback interface, unless the variables are set."""
-    env = inherited(environ)
+    """What all workers of a host share. ``settings`` are the variables set by flags and config file.
+
+    ``interfaces`` is a comma list; empty means the loopback interface, unless the variables are set. On
+    ``several`` hosts placed() adds addresses and interfaces later.
+    """
+    env = inherited(environ, remote=remote)
+    # A launcher that runs inside another job must not pass on that one's place.
+    env.pop("HOROVOD_ADDRESSES", None)
     if interfaces:
         env["NCCL_SOCKET_IFNAME"] = interfaces
         env["HOROVOD_GLOO_IFACE"] = interfaces.split(",")[0]
-    else:
+    elif not several:
         env.setdefault("NCCL_SOCKET_IFNAME", "lo")
         env.setdefault("HOROVOD_GLOO_IFACE", "lo")
     env.update(settings)
@@ -51,6 +61,19 @@ def common(
         }
     )
     return env
+
+
+def placed(env: Mapping[str, str], network: HostNetwork) -> dict[str, str]:
+    """The environment of a host whose part in the network has been found out."""
+    address, port = network.launcher
+    return {
+        "NCCL_SOCKET_IFNAME": network.interface,
+        "HOROVOD_GLOO_IFACE": network.interface,
+        **env,
+        "HOROVOD_ADDRESSES": ",".join(network.addresses),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+    }
 
 
 def masked(env: Mapping[str, str]) -> dict[str, str]:

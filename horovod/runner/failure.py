@@ -52,10 +52,12 @@ def cause(ends: Sequence[tuple[int, Sequence[str]]]) -> int:
     be faster. But a rank that a signal ended, or that did not raise the error that means "another rank is
     gone", was not brought down by them.
     """
-    for index, (code, tail) in enumerate(ends):
-        if code < 0 or not any(_CONSEQUENCE.match(line) for line in tail):
-            return index
-    return 0
+    return next((index for index, (code, tail) in enumerate(ends) if not is_consequence(code, tail)), 0)
+
+
+def is_consequence(code: int, tail: Sequence[str]) -> bool:
+    """Whether a rank ended because another one was gone."""
+    return code >= 0 and any(_CONSEQUENCE.match(line) for line in tail)
 
 
 def report(rank: int, host: str, what: str, code: int, tail: Sequence[str]) -> str:

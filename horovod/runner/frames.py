@@ -16,6 +16,7 @@ from typing import NamedTuple
 _HEADER = struct.Struct("!BiI")
 _LIMIT = 64 << 20
 _CHUNK = 1 << 16
+_PIECE = 1 << 20
 
 
 class Kind(IntEnum):
@@ -25,12 +26,18 @@ class Kind(IntEnum):
     PLAN = 1  # JSON: what to start
     SIGNAL = 2  # signal number, as text: pass it on to the workers
     STOP = 3  # seconds from SIGTERM to SIGKILL, as text: end everything
+    PROBE = 4  # JSON: listen, and find the launcher
+    PEERS = 5  # JSON: try the other hosts
+    PAYLOAD = 6  # a piece of what every worker gets on a descriptor; before PLAN
     # Agent to launcher.
     STARTED = 16  # process id, as text
-    REFUSED = 17  # error number and reason, as text: the command could not be started
+    REFUSED = 17  # exit code and reason, as text: the command could not be started
     STDOUT = 18  # bytes that the rank wrote
     STDERR = 19
     EXIT = 20  # return code as in subprocess (-n: signal n), as text; comes after what the rank itself wrote
+    LISTENING = 22  # JSON, answers PROBE
+    REACHED = 23  # JSON, answers PEERS
+    RESULT = 24  # a piece of what the rank wrote to its result descriptor; before EXIT
     DONE = 21  # process ids that could not be ended, as text; nothing else is left of the job on this host
 
 
@@ -86,6 +93,16 @@ class FrameWriter:
         data = _HEADER.pack(kind, rank, len(payload)) + payload
         self._queue.append(memoryview(data))
         self.pending += len(data)
+
+    def put_line(self, line: bytes) -> None:
+        """Queues a line of text, for a reader that does not know frames yet."""
+        self._queue.append(memoryview(line + b"\n"))
+        self.pending += len(line) + 1
+
+    def put_pieces(self, kind: Kind, payload: bytes, rank: int = -1) -> None:
+        """Queues a payload of any size as several frames."""
+        for start in range(0, len(payload), _PIECE):
+            self.put(kind, payload[start : start + _PIECE], rank)
 
     def flush(self) -> None:
         """Writes as much as the pipe takes now."""

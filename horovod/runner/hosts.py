@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_NAME = r"[A-Za-z0-9_.-]+"
-_ENTRY = re.compile(rf"({_NAME}):(\d+)", re.ASCII)
-_LINE = re.compile(rf"({_NAME})(?::(\d+)|\s+slots\s*=\s*(\d+))?", re.ASCII)
+_NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"  # a leading dash could be taken for a flag of ssh
+_BRACKETED = r"\[[0-9A-Fa-f:.]+\]"  # an IPv6 address, set apart from the slots
+_IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
+_ENTRY = re.compile(rf"({_NAME}|{_BRACKETED})(?::(\d+))?", re.ASCII)
+_LINE = re.compile(
+    rf"(?:({_NAME}|{_BRACKETED})(?::(\d+)|\s+slots\s*=\s*(\d+))?|({_IPV6})(?:\s+slots\s*=\s*(\d+))?)",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,15 @@ class SlotInfo:
 
 
 def parse_hosts(text: str) -> list[HostInfo]:
-    """Hosts from ``name:slots,name:slots``. ValueError names the entry that is wrong."""
+    """Hosts from ``name:slots,name,[IPv6]:slots``; without slots 1. ValueError names a wrong entry."""
     hosts: list[HostInfo] = []
     for entry in text.split(","):
         match = _ENTRY.fullmatch(entry.strip())
         if match is None:
             raise ValueError(
-                f"host entry {entry.strip()!r} is not valid: it must be name:slots, such as node1:4"
+                f"host entry {entry.strip()!r} is not valid: it must be name:slots, such as node1:4, or name"
             )
-        hosts.append(_host(match[1], int(match[2]), f"host entry {entry.strip()!r}"))
+        hosts.append(_host(match[1], match[2], f"host entry {entry.strip()!r}"))
     return _collapse(hosts)
 
 
@@ -69,16 +74,17 @@ def parse_hostfile(text: str, source: str = "hostfile") -> list[HostInfo]:
         match = _LINE.fullmatch(entry)
         if match is None:
             raise ValueError(f"{where} is not valid: it must be 'name slots=N', 'name:N' or 'name'")
-        hosts.append(_host(match[1], int(match[2] or match[3] or 1), where))
+        hosts.append(_host(match[1] or match[4], match[2] or match[3] or match[5], where))
     if not hosts:
         raise ValueError(f"{source} names no host: write one per line, such as 'node1 slots=4'")
     return _collapse(hosts)
 
 
-def _host(name: str, slots: int, where: str) -> HostInfo:
+def _host(name: str, number: str | None, where: str) -> HostInfo:
+    slots = 1 if number is None else int(number)
     if slots < 1:
         raise ValueError(f"{where} has no slots: give at least 1")
-    return HostInfo(name, slots)
+    return HostInfo(name.strip("[]"), slots)
 
 
 def _collapse(hosts: Iterable[HostInfo]) -> list[HostInfo]:

@@ -2,75 +2,31 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import select
 import signal
-import socket
 import subprocess
-import sys
-import threading
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from dataclasses import dataclass
 
-from horovod.runner import failure
-from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND
-from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner import failure, links, ssh
+from horovod.runner.frames import Frame, Kind
+from horovod.runner.gathering import Gathering
+from horovod.runner.links import Link, LinkError
 from horovod.runner.output import Console, RankOutput
-from horovod.runner.plan import HostPlan
+from horovod.runner.plan import HostPlan, JobPlan
 from horovod.runner.processes import Sweep, become_subreaper, descendants
+from horovod.runner.rendezvous import Rendezvous
+from horovod.runner.wake import SIGNALS, Wake
+from horovod.runner.watches import Watches
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
 STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
-_CHUNK = 1 << 18
 _TICK = 0.03
+_ENDING = 0.5  # seconds between the end of an agent's pipe and that of its process
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Rendezvous(Protocol):
-    """What the job needs of the rendezvous server."""
-
-    def rank_failed(self, rank: int, text: str) -> None:
-        """Makes ranks that are still looking for ``rank`` fail at once."""
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """What to run. Times are seconds."""
-
-    hosts: list[HostPlan]
-    grace_period: float
-    start_timeout: float
-    output_directory: str | None = None
-    timestamps: bool = False
-    verbose: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(len(host.workers) for host in self.hosts)
-
-
-@dataclass
-class _Link:
-    """An agent and the connection to it."""
-
-    host: str
-    process: subprocess.Popen[bytes]
-    reader: FrameReader
-    writer: FrameWriter
-    starting: set[int]
-    done: bool = False  # it has said that nothing is left
-    closed: bool = False  # its end of the pipe is closed
-
-    @property
-    def reports(self) -> int:
-        assert self.process.stdout is not None
-        return self.process.stdout.fileno()
 
 
 @dataclass
@@ -93,46 +49,6 @@ class _Deadlines:
         return min((at for at in (self.start, self.stop, self.kill_agents) if at is not None), default=None)
 
 
-@dataclass
-class _Wake:
-    """Signals as bytes on a socket, while the job runs."""
-
-    read: socket.socket = field(init=False)
-    write: socket.socket = field(init=False)
-    previous: dict[int, Any] = field(default_factory=dict)
-    previous_fd: int = -1
-
-    def __enter__(self) -> _Wake:
-        self.read, self.write = socket.socketpair()
-        self.read.setblocking(False)
-        self.write.setblocking(False)
-        if threading.current_thread() is threading.main_thread():
-
-            def wake(number: int, frame: FrameType | None) -> None:
-                pass  # the wake-up descriptor does the work
-
-            self.previous_fd = signal.set_wakeup_fd(self.write.fileno(), warn_on_full_buffer=False)
-            for number in _SIGNALS:
-                # nohup and background jobs of scripts ignore a signal on purpose.
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    self.previous[number] = signal.signal(number, wake)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-        if self.previous:
-            signal.set_wakeup_fd(self.previous_fd)
-        self.read.close()
-        self.write.close()
-
-    def received(self) -> list[int]:
-        try:
-            return list(self.read.recv(4096))
-        except BlockingIOError:
-            return []
-
-
 class Job:
     """One run of a plan."""
 
@@ -141,20 +57,36 @@ class Job:
         self._rendezvous = rendezvous
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
-        self._links: list[_Link] = []
+        self._links: list[Link] = []
+        self._wake = Wake()
+        self._watches = Watches(self._wake.nudge)
+        self._gathering: Gathering | None = None
+        if plan.cluster is not None:
+            self._gathering = Gathering(
+                plan,
+                plan.cluster,
+                rendezvous,
+                self._watches,
+                say=lambda text: self._say("stderr", text),
+                send_plan=self._send_plan,
+                failed=self._could_not_start,
+            )
+        self._parent = plan.parent
+        self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._deadlines = _Deadlines()
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
         self._trouble: tuple[str, int] | None = None  # of the launcher's own: text and exit code
         self._signalled: int | None = None
         self._stopping = False
+        self._host_lost = False
         self._unclean = False
 
     def run(self) -> int:
         """Runs the job to its end and returns the exit code. Nothing that it started is left then."""
         become_subreaper()
         bystanders = set(descendants(os.getpid()))
-        with _Wake() as wake:
+        with self._wake as wake:
             try:
                 self._start_agents()
                 while not all(link.closed for link in self._links):
@@ -169,24 +101,36 @@ class Job:
     # -- agents -----------------------------------------------------------------------------------------
 
     def _start_agents(self) -> None:
-        now = time.monotonic()
-        self._deadlines.start = now + self._plan.start_timeout
+        self._deadlines.start = time.monotonic() + self._plan.start_timeout
+        cluster = self._plan.cluster
         for host in self._plan.hosts:
-            process = _start_local_agent()
-            assert process.stdin is not None and process.stdout is not None
-            os.set_blocking(process.stdout.fileno(), False)
             starting = {worker.rank for worker in host.workers}
-            link = _Link(host.host, process, FrameReader(), FrameWriter(process.stdin.fileno()), starting)
-            link.writer.put(Kind.PLAN, host.to_json())
-            link.writer.flush()
+            if cluster is not None and host.host in cluster.remote:
+                link = links.start_remote(host.host, starting, cluster.ssh, self._plan.start_timeout)
+            else:
+                link = links.start_local(host.host, starting)
             self._links.append(link)
-            self._verbose(f"agent for {host.host} is process {process.pid}")
+            self._verbose(f"agent for {host.host} is process {link.process.pid}")
+            if self._gathering is None:
+                self._send_plan(link, host)
+        if self._gathering is not None:
+            self._gathering.begin(self._links)
 
-    def _close_agents(self, wake: _Wake, bystanders: set[int]) -> None:
+    def _send_plan(self, link: Link, host: HostPlan) -> None:
+        if "HOROVOD_ADDRESSES" in host.env:
+            self._verbose(f"{host.host} takes part with {host.env['HOROVOD_ADDRESSES']}")
+        link.writer.put_pieces(Kind.PAYLOAD, self._plan.payload)
+        link.writer.put(Kind.PLAN, host.to_json())
+        link.writer.flush()
+
+    def _could_not_start(self, text: str) -> None:
+        self._trouble = (text, 1)
+        self._stop(0.0)
+
+    def _close_agents(self, wake: Wake, bystanders: set[int]) -> None:
+        self._watches.close()
         for link in self._links:
-            assert link.process.stdin is not None and link.process.stdout is not None
-            link.process.stdin.close()
-            link.process.stdout.close()
+            link.close()
             try:
                 link.process.wait(0 if link.closed and not link.done else 5)
             except subprocess.TimeoutExpired:
@@ -205,31 +149,64 @@ class Job:
         if sweep.left:
             self._say("stderr", f"processes {failure.ranges(sorted(sweep.left))} could not be ended")
 
-    def _lost(self, link: _Link, why: str) -> None:
+    def _lost(self, link: Link, why: str) -> None:
         """The agent is gone without having finished."""
         link.closed = True
         self._unclean = True
+        if not why:
+            # It is about to end by itself, and the way it does is the explanation.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                link.process.wait(_ENDING)
         if link.process.poll() is None:
             link.process.kill()
         code = link.process.wait()
+        link.drain_complaints()
+        self._watches.drop(link.host)
         for rank in sorted(self._running & self._ranks_of(link)):
             self._running.discard(rank)
             self._rendezvous.rank_failed(rank, f"rank {rank} on {link.host} was lost with its agent")
+        if self._gathering is not None and not self._gathering.over:
+            self._gathering.on_problem(link.host, why or self._explain(link, code))
+            return
+        if link.remote:
+            self._lost_host(link, why or ssh.ended(code, link.complaints))
+            return
         if self._trouble is None:
             text = f"the agent on {link.host} (process {link.process.pid}) {why or failure.describe(code)}"
             self._trouble = (text + "; the job was ended", failure.exit_code(code) or 1)
         self._stop(0.0)
 
-    def _ranks_of(self, link: _Link) -> set[int]:
+    def _explain(self, link: Link, code: int) -> str:
+        if link.remote and not link.greeted:
+            return ssh.explain(link.host, code, link.complaints)
+        return f"its agent {failure.describe(code)}"
+
+    def _lost_host(self, link: Link, why: str) -> None:
+        """The ranks elsewhere find out by themselves; they get the time to say so, or already have."""
+        self._host_lost = True
+        if self._trouble is None:
+            text = f"the connection to {link.host} was lost: {why}"
+            self._say("stdout", text)
+            self._trouble = (text + "; the job was ended", 1)
+        if not self._stopping and self._deadlines.stop is None:
+            self._deadlines.stop = time.monotonic() + self._plan.grace_period
+
+    def _ranks_of(self, link: Link) -> set[int]:
         host = self._plan.hosts[self._links.index(link)]
         return {worker.rank for worker in host.workers}
 
     # -- event loop -------------------------------------------------------------------------------------
 
-    def _turn(self, wake: _Wake) -> None:
+    def _turn(self, wake: Wake) -> None:
         poll = select.poll()
         poll.register(wake.read, select.POLLIN)
-        readable: dict[int, _Link] = {}
+        readable: dict[int, Link] = {}
+        complaining: dict[int, Link] = {}
+        watched = self._watches.descriptors()
+        for fd in watched:
+            poll.register(fd, select.POLLIN)
+        if self._parent is not None:
+            poll.register(self._parent, select.POLLIN)
         for link in self._links:
             if link.closed:
                 continue
@@ -239,14 +216,27 @@ class Job:
                 readable[link.reports] = link
             if link.writer.pending:
                 poll.register(link.writer.fd, select.POLLOUT)
+            if link.stderr is not None:
+                poll.register(link.stderr, select.POLLIN)
+                complaining[link.stderr] = link
         blocked = self._console.waiting_for()
         if blocked is not None:
             poll.register(blocked, select.POLLOUT)
         due = self._deadlines.next()
+        if self._gathering is not None and self._gathering.due is not None:
+            due = self._gathering.due if due is None else min(due, self._gathering.due)
         patience = None if due is None else max(0.0, due - time.monotonic()) * 1000 + 1
         for fd, _ in poll.poll(patience):
             if fd in readable:
                 self._read(readable[fd])
+            elif fd in complaining and complaining[fd].stderr is not None:
+                for line in complaining[fd].read_complaints():
+                    self._say("stderr", f"{complaining[fd].host}: {line}")
+            elif fd in watched:
+                self._check_machine(watched[fd])
+            elif fd == self._parent:
+                self._parent = None
+                self._on_signal(signal.SIGTERM)
         for number in wake.received():
             self._on_signal(number)
         for link in self._links:
@@ -258,24 +248,31 @@ class Job:
             self._stop(KILL_AFTER)
         self._check_deadlines(time.monotonic())
 
-    def _read(self, link: _Link) -> None:
-        try:
-            data = os.read(link.reports, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            if link.done:
-                link.closed = True
-            else:
-                self._lost(link, "")
+    def _check_machine(self, host: str) -> None:
+        problem = self._watches.problem(host)
+        link = next(link for link in self._links if link.host == host)
+        if problem is not None and not link.closed:
+            self._lost(link, problem)
+
+    def _read(self, link: Link) -> None:
+        if link.closed:
             return
         try:
-            for frame in link.reader.feed(data):
+            frames = link.read()
+            if frames is None:
+                if link.done:
+                    link.closed = True
+                else:
+                    self._lost(link, "")
+                return
+            for frame in frames:
                 self._on_frame(link, frame)
+        except LinkError as error:
+            self._lost(link, str(error))
         except ValueError as error:
             self._lost(link, f"sent something unintelligible ({error})")
 
-    def _on_frame(self, link: _Link, frame: Frame) -> None:
+    def _on_frame(self, link: Link, frame: Frame) -> None:
         if frame.kind is Kind.STDOUT:
             self._output.feed(frame.rank, "stdout", frame.payload)
         elif frame.kind is Kind.STDERR:
@@ -286,6 +283,11 @@ class Job:
         elif frame.kind is Kind.REFUSED:
             self._started(link, frame.rank)
             self._on_refused(link, frame)
+        elif frame.kind in (Kind.LISTENING, Kind.REACHED):
+            if self._gathering is not None:
+                self._gathering.on_report(link, frame)
+        elif frame.kind is Kind.RESULT:
+            self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(link, frame.rank, code, failure.describe(code))
@@ -295,19 +297,16 @@ class Job:
                 pids = frame.payload.decode()
                 self._say("stderr", f"processes {pids} on {link.host} could not be ended")
 
-    def _started(self, link: _Link, rank: int) -> None:
+    def _started(self, link: Link, rank: int) -> None:
         link.starting.discard(rank)
         if not any(other.starting for other in self._links):
             self._deadlines.start = None
 
-    def _on_refused(self, link: _Link, frame: Frame) -> None:
-        number, _, reason = frame.payload.decode().partition(" ")
-        command = self._plan.hosts[0].command[0]
-        text = f"could not be started: {command}: {reason}"
-        code = NOT_FOUND if int(number) == errno.ENOENT else NOT_EXECUTABLE
-        self._on_exit(link, frame.rank, code, text)
+    def _on_refused(self, link: Link, frame: Frame) -> None:
+        code, _, reason = frame.payload.decode().partition(" ")
+        self._on_exit(link, frame.rank, int(code), f"could not be started: {reason}")
 
-    def _on_exit(self, link: _Link, rank: int, code: int, what: str) -> None:
+    def _on_exit(self, link: Link, rank: int, code: int, what: str) -> None:
         self._running.discard(rank)
         self._verbose(f"rank {rank} on {link.host} {what}")
         if code == 0:
@@ -316,6 +315,8 @@ class Job:
         if self._stopping or self._signalled is not None:
             return  # our own doing
         self._say("stdout", f"rank {rank} on {link.host} {what}")
+        if self._trouble is not None:
+            return  # a consequence
         self._failures.append(_Failure(rank, link.host, code, what))
         if len(self._failures) == 1:
             self._deadlines.stop = time.monotonic() + self._plan.grace_period
@@ -325,7 +326,7 @@ class Job:
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
     def _on_signal(self, number: int) -> None:
-        if number not in _SIGNALS:
+        if number not in SIGNALS:
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
@@ -344,6 +345,14 @@ class Job:
 
     def _check_deadlines(self, now: float) -> None:
         deadlines = self._deadlines
+        gathering = self._gathering
+        if gathering is not None and gathering.due is not None and now >= gathering.due:
+            gathering.give_up("it had not answered when another host failed")
+        if deadlines.start is not None and now >= deadlines.start and gathering is not None:
+            gathering.give_up(
+                f"no answer within {self._plan.start_timeout:g} s: it is down, or a firewall drops what is "
+                "sent to it; if it is just slow, raise --start-timeout"
+            )
         if deadlines.start is not None and now >= deadlines.start:
             late = [link.host for link in self._links if link.starting]
             self._trouble = (
@@ -367,7 +376,11 @@ class Job:
         if self._deadlines.kill_agents is None:
             self._deadlines.kill_agents = time.monotonic() + STOP_LIMIT
         for link in self._links:
-            if not link.closed:
+            if link.remote and not link.greeted and not link.closed:
+                # Still connecting. If an agent comes to life there after all, it finds its stdin closed.
+                link.process.kill()
+                link.closed = True
+            elif not link.closed:
                 link.writer.put(Kind.STOP, str(kill_after))
                 link.writer.flush()
 
@@ -393,13 +406,15 @@ class Job:
             self._say("stderr", self._trouble[0])
 
     def _cause(self) -> _Failure | None:
-        """The failure that brought about the others."""
+        """The failure that brought about the others; none if all of them come from the loss of a host."""
         if not self._failures:
             return None
         ends = [(each.code, self._output.tail(each.rank)) for each in self._failures]
+        if self._host_lost and all(failure.is_consequence(*end) for end in ends):
+            return None
         return self._failures[failure.cause(ends)]
 
-    def _finish_console(self, wake: _Wake) -> None:
+    def _finish_console(self, wake: Wake) -> None:
         # A slow reader, a pager perhaps, may take its time, but not with a job that was to be ended.
         deadline = float("inf") if self._signalled is None else time.monotonic() + _LAST_WORDS
         self._console.finish(
@@ -413,31 +428,3 @@ class Job:
         if first is not None:
             return failure.exit_code(first.code)
         return 0 if self._trouble is None else self._trouble[1]
-
-
-def _start_local_agent() -> subprocess.Popen[bytes]:
-    """An agent on this machine, in its own session: Ctrl-C reaches the launcher only, which decides."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "horovod.runner.agent"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=_agent_environment(dict(os.environ), Path(__file__).resolve().parents[2]),
-        # Not the user's directory, whose files could shadow modules of the standard library.
-        cwd="/",
-        start_new_session=True,
-        bufsize=0,
-    )
-
-
-def _agent_environment(environ: dict[str, str], root: Path) -> dict[str, str]:
-    """The launcher's environment, changed so that the agent finds this very package from anywhere."""
-    entries = [os.path.abspath(entry) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    # Installed packages are found anyway, and must not come before the standard library.
-    if root.name not in ("site-packages", "dist-packages"):
-        entries.append(str(root))
-    return {**environ, "PYTHONPATH": os.pathsep.join(entries)} if entries else environ
-
-
-def run_job(plan: JobPlan, rendezvous: Rendezvous, console: Console | None = None) -> int:
-    """Runs ``plan`` and returns its exit code."""
-    return Job(plan, rendezvous, console).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import shlex
@@ -11,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horovod.common.config import Config, Value, read
-from horovod.runner import environment, flags
+from horovod.runner import environment, flags, ssh
 from horovod.runner.check_build import check_build
 from horovod.runner.command import CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
-from horovod.runner.job import JobPlan, run_job
-from horovod.runner.network import LOOPBACK, is_local
-from horovod.runner.plan import HostPlan, Worker
+from horovod.runner.job import Job
+from horovod.runner.network import LOOPBACK, addresses, is_local
+from horovod.runner.plan import Cluster, HostPlan, JobPlan, Worker
 from horovod.runner.processes import hold_standard_descriptors
+from horovod.runner.taskfiles import Errand
 
 USAGE_ERROR = 2
 
@@ -33,6 +35,8 @@ class _Request:
     settings: dict[str, str]
     interfaces: str
     config: Config
+    remote: frozenset[str]  # hosts that are not this machine
+    ssh: ssh.SshOptions
 
 
 def run_commandline(argv: Sequence[str] | None = None) -> int:
@@ -73,21 +77,23 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     for name in flags.without_effect(args, from_file):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     slots = assign_ranks(_hosts(args), args.np)
-    remote = [host for host in dict.fromkeys(slot.hostname for slot in slots) if not is_local(host)]
-    if remote:
-        raise ValueError(
-            f"host {remote[0]} is not this machine, and other machines are not supported yet: "
-            f"use -H localhost:{args.np}, or correct the name"
-        )
+    remote = frozenset(host for host in {slot.hostname for slot in slots} if not is_local(host))
+    if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
+        raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
+    if args.ssh_port is not None and not 0 < args.ssh_port < 65536:
+        raise ValueError(f"-p {args.ssh_port} is not a port: it must be between 1 and 65535")
     directory = os.getcwd()
     return _Request(
         slots=slots,
-        command=resolve(command, directory, environ.get("PATH")),
+        # Other machines may have it elsewhere: their agents look for it.
+        command=command if remote else resolve(command, directory, environ.get("PATH")),
         directory=directory,
         settings=settings,
         interfaces=flags.interfaces(args),
         # Also finds bad inherited values now rather than in each worker.
         config=read({**environ, **settings}),
+        remote=remote,
+        ssh=ssh.SshOptions(args.ssh_port, args.ssh_identity_file),
     )
 
 
@@ -100,19 +106,48 @@ def _hosts(args: argparse.Namespace) -> list[HostInfo]:
     return [HostInfo("localhost", args.np)]
 
 
-def _host_plans(request: _Request, env: dict[str, str]) -> list[HostPlan]:
+def _host_plans(
+    request: _Request, environ: Mapping[str, str], endpoint: tuple[str, int], key: bytes, task: bool
+) -> list[HostPlan]:
+    def env(host: str) -> dict[str, str]:
+        return environment.common(
+            environ,
+            request.settings,
+            request.interfaces,
+            *endpoint,
+            key,
+            remote=host in request.remote,
+            several=bool(request.remote),
+        )
+
     return [
         HostPlan(
             host=host,
             directory=request.directory,
             command=request.command,
-            env=env,
+            env=env(host),
             workers=[
                 Worker(slot.rank, slot.environment()) for slot in request.slots if slot.hostname == host
             ],
+            resolve=bool(request.remote),
+            task=task,
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]
+
+
+def _listen_on(request: _Request) -> list[str]:
+    """The launcher's addresses: loopback if nobody else takes part."""
+    if not request.remote:
+        return [LOOPBACK]
+    found = [entry.address for entry in addresses(_interface_list(request))]
+    if not found:
+        raise OSError("this machine has no network address besides loopback, so no other host can reach it")
+    return found
+
+
+def _interface_list(request: _Request) -> list[str]:
+    return [name for name in request.interfaces.split(",") if name]
 
 
 def _launch(args: argparse.Namespace, request: _Request) -> int:
@@ -120,41 +155,61 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     from horovod._bootstrap.server import RendezvousServer
 
     hold_standard_descriptors()
+    errand = Errand.from_environment(os.environ)
     key = secrets.token_bytes(32)
-    server = RendezvousServer(key, LOOPBACK)
-    server.start()
-    try:
-        env = environment.common(os.environ, request.settings, request.interfaces, LOOPBACK, server.port, key)
+    with contextlib.ExitStack() as stack:
+        try:
+            server = RendezvousServer(key, _listen_on(request))
+            server.start()
+        except (OSError, ValueError) as error:
+            print(f"horovodrun: {error}", file=sys.stderr)
+            return 1
+        stack.callback(server.stop)
+        environ = {name: value for name, value in os.environ.items() if name != Errand.VARIABLE}
+        endpoint = server.endpoints[0]
+        cluster = Cluster(request.remote, key, request.ssh, tuple(_interface_list(request)))
         plan = JobPlan(
-            hosts=_host_plans(request, env),
+            hosts=_host_plans(request, environ, endpoint, key, task=errand is not None),
             grace_period=args.grace_period,
             start_timeout=request.config.start_timeout,
             output_directory=args.output_filename,
             timestamps=args.prefix_timestamp,
             verbose=args.verbose,
+            cluster=cluster if request.remote else None,
+            payload=b"" if errand is None else errand.payload(),
+            parent=None if errand is None else errand.parent,
         )
         if args.verbose:
-            print(f"horovodrun: rendezvous at {LOOPBACK}:{server.port}", file=sys.stderr)
+            where = ", ".join(f"{address}:{port}" for address, port in server.endpoints)
+            print(f"horovodrun: rendezvous at {where}", file=sys.stderr)
             print(f"horovodrun: command: {shlex.join(request.command)}", file=sys.stderr)
-        return run_job(plan, server)
-    except OSError as error:
-        print(f"horovodrun: {error}", file=sys.stderr)
-        return 1
-    finally:
-        server.stop()
+        try:
+            job = Job(plan, server)
+            code = job.run()
+        except OSError as error:
+            print(f"horovodrun: {error}", file=sys.stderr)
+            return 1
+        if errand is not None:
+            errand.deliver({rank: bytes(result) for rank, result in job.results.items()})
+        return code
 
 
 def _describe(request: _Request, environ: Mapping[str, str]) -> str:
     """The plan for human eyes: what is started where, and which variables differ from the launcher's."""
-    env = environment.masked(
-        environment.common(environ, request.settings, request.interfaces, LOOPBACK, 0, b"")
-    )
+    found_out = "<found out at start>"
+    plans = _host_plans(request, environ, (found_out if request.remote else LOOPBACK, 0), b"", task=False)
+    env = environment.masked(plans[0].env)
     env["HOROVOD_GLOO_RENDEZVOUS_PORT"] = "<chosen at start>"
+    if request.remote:
+        env["HOROVOD_ADDRESSES"] = found_out
     lines = [f"Command: {shlex.join(request.command)}", f"Directory: {request.directory}"]
     lines.append("Environment of all ranks, as far as it differs:")
     lines += [f"  {name}={value}" for name, value in sorted(env.items()) if environ.get(name) != value]
-    for plan in _host_plans(request, {}):
+    for plan in plans:
         lines.append(f"Host {plan.host}:")
+        if plan.host in request.remote:
+            words = ssh.command(plan.host, request.ssh, request.config.start_timeout)
+            lines.append(f"  Through: {shlex.join(words)}")
         for worker in plan.workers:
             lines.append(f"  Rank {worker.rank}: {' '.join(f'{k}={v}' for k, v in worker.env.items())}")
     return "\n".join(lines)

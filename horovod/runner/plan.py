@@ -1,9 +1,11 @@
-"""What an agent has to start on its host: plain data, JSON on the wire."""
+"""What a job consists of, and what an agent has to start on its host: plain data, JSON on the wire."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+
+from horovod.runner.ssh import SshOptions
 
 
 @dataclass(frozen=True)
@@ -16,13 +18,19 @@ class Worker:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """Everything about one host. ``env`` is the whole environment and holds the job key: never log it."""
+    """Everything about one host. ``env`` is the whole environment and holds the job key: never log it.
+
+    With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker gets the
+    payload on one descriptor and writes its result to another: see task.py.
+    """
 
     host: str
     directory: str
     command: list[str]
     env: dict[str, str]
     workers: list[Worker]
+    resolve: bool = False
+    task: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -32,3 +40,36 @@ class HostPlan:
         data = json.loads(text)
         data["workers"] = [Worker(**worker) for worker in data["workers"]]
         return HostPlan(**data)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a job on several machines needs besides."""
+
+    remote: frozenset[str]  # the hosts that are not this machine
+    key: bytes = field(repr=False)
+    ssh: SshOptions = field(default_factory=SshOptions)
+    interfaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What to run. Times are seconds.
+
+    With ``cluster`` the addresses are found out at the start and added to the environments. ``payload`` is
+    for workers that run a function (HostPlan.task). ``parent`` is a descriptor whose end means SIGTERM.
+    """
+
+    hosts: list[HostPlan]
+    grace_period: float
+    start_timeout: float
+    output_directory: str | None = None
+    timestamps: bool = False
+    verbose: bool = False
+    cluster: Cluster | None = None
+    payload: bytes = b""
+    parent: int | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(len(host.workers) for host in self.hosts)

@@ -1,0 +1,165 @@
+"""The launcher's connection to an agent: a child process, on this machine or through ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from horovod import __version__
+from horovod.runner import ssh
+from horovod.runner.frames import Frame, FrameReader, FrameWriter
+
+GREETING = b"HOROVOD-AGENT "
+_GREETING_LIMIT = 1 << 20
+_COMPLAINTS = 40  # lines of ssh's stderr that are kept
+_CHUNK = 1 << 18
+
+
+class LinkError(Exception):
+    """The agent can't be worked with; the text says why and what to do."""
+
+
+class Link:
+    """One agent. Frames arrive by read(); what ssh and the agent complain about by read_complaints()."""
+
+    def __init__(self, host: str, process: subprocess.Popen[bytes], starting: set[int], remote: bool) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.host = host
+        self.process = process
+        self.remote = remote
+        self.starting = starting  # ranks that have not been started
+        self.writer = FrameWriter(process.stdin.fileno())
+        self.greeted = False
+        self.done = False  # it has said that nothing is left
+        self.closed = False  # its end of the pipe is closed
+        self.complaints: list[str] = []
+        self._reader = FrameReader()
+        self._greeting = bytearray()
+        self._unfinished = b""
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+
+    @property
+    def reports(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    @property
+    def stderr(self) -> int | None:
+        """The descriptor of its complaints, while there is one."""
+        stream = self.process.stderr
+        return None if stream is None or stream.closed else stream.fileno()
+
+    def read(self) -> Iterator[Frame] | None:
+        """The frames that have arrived; None at the end of the stream. LinkError, ValueError."""
+        try:
+            data = os.read(self.reports, _CHUNK)
+        except BlockingIOError:
+            return iter(())
+        if not data:
+            return None
+        if not self.greeted:
+            data = self._greet(data)
+        return self._reader.feed(data)
+
+    def read_complaints(self) -> list[str]:
+        """New lines of stderr. Before the greeting they are only kept, to explain a failure."""
+        stream = self.process.stderr
+        assert stream is not None
+        try:
+            data = os.read(stream.fileno(), _CHUNK)
+        except BlockingIOError:
+            return []
+        if not data:
+            stream.close()
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if not data and self._unfinished:
+            lines.append(self._unfinished)
+        texts = [line.decode(errors="replace").rstrip("\r") for line in lines]
+        self.complaints = [*self.complaints, *texts][-_COMPLAINTS:]
+        return texts if self.greeted else []
+
+    def drain_complaints(self) -> None:
+        """Takes in what a process that has ended wrote last."""
+        while self.stderr is not None and self.read_complaints():
+            pass
+
+    def close(self) -> None:
+        """Closes the pipes; the agent notices."""
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _greet(self, data: bytes) -> bytes:
+        """Skips what a remote shell's start-up files print, checks the agent's version, returns the rest."""
+        self._greeting += data
+        start = self._greeting.find(GREETING)
+        end = self._greeting.find(b"\n", start) if start >= 0 else -1
+        if end < 0:
+            if len(self._greeting) > _GREETING_LIMIT:
+                raise LinkError("the remote shell prints without end instead of starting the agent")
+            return b""
+        hello = json.loads(self._greeting[start + len(GREETING) : end])
+        if hello["version"] != __version__:
+            raise LinkError(
+                f"it has horovod {hello['version']} in {hello['package']}, but here is {__version__}: "
+                "install the same version on all hosts"
+            )
+        self.greeted = True
+        return bytes(self._greeting[end + 1 :])
+
+
+def greeting() -> bytes:
+    """What an agent says first."""
+    hello = {"version": __version__, "package": str(Path(__file__).resolve().parents[1])}
+    return GREETING + json.dumps(hello).encode() + b"\n"
+
+
+def start_local(host: str, starting: set[int]) -> Link:
+    """An agent on this machine, in its own session: Ctrl-C reaches the launcher only, which decides."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "horovod.runner.agent"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=_agent_environment(dict(os.environ)),
+        # Not the user's directory, whose files could shadow modules of the standard library.
+        cwd="/",
+        start_new_session=True,
+        bufsize=0,
+    )
+    return Link(host, process, starting, remote=False)
+
+
+def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_timeout: float) -> Link:
+    """An agent on another machine; ssh in its own session, for the same reason."""
+    process = subprocess.Popen(
+        ssh.command(host, options, start_timeout),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        bufsize=0,
+    )
+    link = Link(host, process, starting, remote=True)
+    link.writer.put_line(json.dumps(package_path(os.environ.get("PYTHONPATH", ""))).encode())
+    return link
+
+
+def package_path(python_path: str) -> list[str]:
+    """Where an agent finds this very package from anywhere."""
+    entries = [os.path.abspath(entry) for entry in python_path.split(os.pathsep) if entry]
+    root = Path(__file__).resolve().parents[2]
+    # Installed packages are found anyway, and must not come before the standard library.
+    if root.name not in ("site-packages", "dist-packages"):
+        entries.append(str(root))
+    return entries
+
+
+def _agent_environment(environ: dict[str, str]) -> dict[str, str]:
+    entries: Sequence[str] = package_path(environ.get("PYTHONPATH", ""))
+    return {**environ, "PYTHONPATH": os.pathsep.join(entries)} if entries else environ

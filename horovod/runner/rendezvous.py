@@ -1,0 +1,26 @@
+"""What the launcher needs of the rendezvous server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from horovod.runner.network import Endpoint
+
+
+class Rendezvous(Protocol):
+    """Implemented by horovod._bootstrap.server; tests put something simpler in its place."""
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where it listens."""
+
+    def rank_failed(self, rank: int, text: str) -> None:
+        """Makes ranks that are still looking for ``rank`` fail at once."""
+
+    def listen_only_on(self, hosts: Iterable[str]) -> None:
+        """Closes the listeners on other addresses."""
+
+    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
+        """Hands over connections authenticated for ``purpose``, in another thread."""

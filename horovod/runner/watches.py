@@ -1,0 +1,63 @@
+"""Connections to the agents of other machines that carry nothing: they tell when a machine is gone.
+
+The pipe through ssh would stay open for ever after a power failure or a cut cable.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from horovod.runner.network import keep_alive
+
+
+class Watches:
+    """By host. add() may be called from any thread, everything else belongs to the launcher's loop."""
+
+    def __init__(self, nudge: Callable[[], None]) -> None:
+        self._nudge = nudge
+        self._arrived: deque[tuple[str, socket.socket]] = deque()
+        self._sockets: dict[str, socket.socket] = {}
+
+    def add(self, host: str, sock: socket.socket) -> None:
+        """Becomes the owner of an authenticated connection."""
+        self._arrived.append((host, sock))
+        self._nudge()
+
+    def descriptors(self) -> dict[int, str]:
+        """What to poll, and the host it stands for."""
+        while self._arrived:
+            host, sock = self._arrived.popleft()
+            keep_alive(sock)
+            self.drop(host)
+            self._sockets[host] = sock
+        return {sock.fileno(): host for host, sock in self._sockets.items()}
+
+    def problem(self, host: str) -> str | None:
+        """To be asked when a descriptor is readable: why the machine is given up, None if it is not.
+
+        An orderly end says nothing new: the agent's own words are on their way through ssh.
+        """
+        sock = self._sockets.get(host)
+        if sock is None:
+            return None
+        try:
+            sock.recv(1)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            self.drop(host)
+            return f"{error.strerror}; it is down, or the network between is"
+        self.drop(host)
+        return None
+
+    def drop(self, host: str) -> None:
+        sock = self._sockets.pop(host, None)
+        if sock is not None:
+            sock.close()
+
+    def close(self) -> None:
+        self.descriptors()
+        for host in list(self._sockets):
+            self.drop(host)

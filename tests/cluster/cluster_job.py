@@ -1,0 +1,63 @@
+"""Runs horovodrun on host1 of the fixture."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cluster_hosts import ROOT, Hosts
+
+RANK = Path(__file__).with_name("cluster_rank.py")
+
+
+class ClusterJob:
+    """A running horovodrun; its pid is that of ``process``."""
+
+    def __init__(
+        self, hosts: Hosts, *argv: str | Path, env: dict[str, str] | None = None, on: int = 1
+    ) -> None:
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            hosts.words(on, sys.executable, "-m", "horovod.runner.launch", *argv),
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def lines_until(self, count: int, text: str) -> list[str]:
+        """Lines of stdout until ``text`` has appeared ``count`` times."""
+        lines: list[str] = []
+        for line in self._lines():
+            lines.append(line)
+            count -= text in line
+            if count == 0:
+                return lines
+        self.finish()
+        raise AssertionError(f"{text!r} did not appear in {lines}")
+
+    def finish(self, seconds: float = 40) -> subprocess.CompletedProcess[str]:
+        try:
+            out, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+            raise AssertionError(f"not finished after {seconds} s\n{out}\n{err}") from None
+        print(out, err, sep="\n--- stderr ---\n")
+        return subprocess.CompletedProcess(self.process.args, self.process.returncode, out, err)
+
+    def _lines(self) -> Iterator[str]:
+        assert self.process.stdout is not None
+        yield from iter(self.process.stdout.readline, "")
+
+
+def horovodrun(
+    hosts: Hosts, *argv: str | Path, env: dict[str, str] | None = None, seconds: float = 40
+) -> subprocess.CompletedProcess[str]:
+    """Runs it to its end."""
+    return ClusterJob(hosts, *argv, env=env).finish(seconds)

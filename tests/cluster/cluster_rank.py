@@ -1,0 +1,68 @@
+"""One rank of the cluster tests: `sum` once, or `loop` until it fails and then tell when and how."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+import time
+
+import numpy as np
+
+import horovod.numpy as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+
+def check_sum() -> None:
+    for count in (1, 1000, 300_000):
+        data = np.random.default_rng(hvd.rank()).standard_normal(count).astype(np.float32)
+        total = hvd.allreduce(data, op=hvd.Sum, name=f"sum.{count}")
+        expected = np.zeros(count)
+        for rank in range(hvd.size()):
+            expected += np.random.default_rng(rank).standard_normal(count).astype(np.float32)
+        np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
+        digest = hashlib.sha256(np.ascontiguousarray(total).tobytes()).hexdigest()
+        everyone = hvd.allgather_object(digest)
+        assert len(set(everyone)) == 1
+    print(f"digest {digest}")
+    size, rank = hvd.size(), hvd.rank()
+    rows = np.arange(2 * size, dtype=np.float64) + rank
+    np.testing.assert_allclose(
+        hvd.reducescatter(rows, op=hvd.Sum), size * np.arange(2 * rank, 2 * rank + 2) + size * (size - 1) / 2
+    )
+    np.testing.assert_array_equal(hvd.broadcast(np.full(5, rank), size - 1), np.full(5, size - 1))
+    np.testing.assert_array_equal(hvd.allgather(np.full(rank, rank)), np.repeat(range(size), range(size)))
+    received = hvd.alltoall(np.arange(size) + 100 * rank)
+    received = received[0] if isinstance(received, tuple) else received
+    np.testing.assert_array_equal(received, 100 * np.arange(size) + rank)
+    place = f"{hvd.rank()}/{hvd.size()} {hvd.local_rank()}/{hvd.local_size()}"
+    place += f" {hvd.cross_rank()}/{hvd.cross_size()}"
+    addresses = os.environ.get("HOROVOD_ADDRESSES")
+    print(f"ok {place} on {socket.gethostname()} {os.environ['HOROVOD_HOSTNAME']} {addresses}")
+
+
+def loop() -> None:
+    step = 0
+    try:
+        while True:
+            hvd.allreduce(np.ones(1000, np.float32), name="loop")
+            if step == 0:
+                print(f"running {os.getpid()} on {socket.gethostname()}", flush=True)
+            step += 1
+            time.sleep(0.01)
+    except HorovodInternalError as error:
+        print(f"raised {time.clock_gettime(time.CLOCK_MONOTONIC):.3f} {error}", flush=True)
+        raise
+
+
+def main() -> None:
+    hvd.init()
+    if sys.argv[1] == "sum":
+        check_sum()
+    else:
+        loop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""However a job over several hosts ends: survivors raise in time, the cause is told, nobody is left anywhere.
+
+That nobody is left is checked by the fixture after every test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from cluster_hosts import Hosts
+from cluster_job import RANK, ClusterJob
+from runner_util import wait_until
+
+PYTHON = sys.executable
+ON_DEATH, ON_SILENCE = 1.0, 5.0  # seconds within which survivors must raise
+BUSY = 1.0  # more, because this machine may be busy with other tests
+
+
+class Running:
+    """Six ranks on three hosts in the middle of their work."""
+
+    def __init__(self, hosts: Hosts, *flags: str, **env: str) -> None:
+        where = ["-np", "6", "-H", "host1:2,host2:2,host3:2"]
+        self.job = ClusterJob(hosts, *where, *flags, PYTHON, RANK, "loop", env=env)
+        self.pids: dict[int, int] = {}
+        for line in self.job.lines_until(6, "running "):
+            match = re.match(r"\[(\d)\]<stdout>:running (\d+)", line)
+            if match:
+                self.pids[int(match[1])] = int(match[2])
+        assert sorted(self.pids) == list(range(6))
+
+    def raised_after(self, output: str, since: float) -> dict[int, float]:
+        """Seconds after which each rank raised."""
+        found = re.findall(r"\[(\d)\]<stdout>:raised ([\d.]+) ", output)
+        after = {int(rank): float(at) - since for rank, at in found}
+        print("raised after", {rank: round(seconds, 2) for rank, seconds in sorted(after.items())})
+        return after
+
+
+@pytest.fixture
+def running(hosts: Hosts) -> Iterator[Running]:
+    job = Running(hosts)
+    yield job
+    if job.job.process.poll() is None:
+        job.job.process.kill()
+        job.job.process.communicate()
+
+
+def agent(hosts: Hosts, host: int) -> int:
+    return next(
+        pid
+        for pid, line in hosts.command_lines(host).items()
+        if "horovod.runner.agent" in line and not line.startswith("ssh ")
+    )
+
+
+def test_killed_rank(running: Running) -> None:
+    since = time.monotonic()
+    os.kill(running.pids[3], signal.SIGKILL)
+    result = running.job.finish()
+    assert time.monotonic() - since < 12
+    assert result.returncode == 137
+    after = running.raised_after(result.stdout, since)
+    assert sorted(after) == [0, 1, 2, 4, 5] and max(after.values()) < ON_DEATH + BUSY
+    assert "horovodrun: rank 3 on host2 failed first: it was ended by signal 9 (SIGKILL)" in result.stderr
+    assert "Process name: 3" in result.stderr.splitlines()[-2]
+
+
+def test_traceback_of_the_culprit_is_last(hosts: Hosts) -> None:
+    code = (
+        "import horovod.numpy as hvd, numpy as np\nhvd.init()\n"
+        "for step in range(10):\n"
+        "    hvd.allreduce(np.ones(5), name='x')\n"
+        "    if hvd.rank() == 2 and step == 5: raise ArithmeticError('the culprit')\n"
+    )
+    result = ClusterJob(hosts, "-np", "3", "-H", "host1,host2,host3", PYTHON, "-c", code).finish()
+    assert result.returncode == 1
+    *_, report = result.stderr.partition("horovodrun: rank 2 on host3 failed first")
+    assert "ArithmeticError: the culprit" in report and "HorovodInternalError" not in report
+
+
+def test_lost_ssh_connection(hosts: Hosts, running: Running) -> None:
+    sshd = psutil.Process(agent(hosts, 3)).ppid()
+    assert "sshd" in hosts.command_lines(3)[sshd]
+    since = time.monotonic()
+    os.kill(sshd, signal.SIGKILL)
+    result = running.job.finish()
+    assert result.returncode == 1
+    after = running.raised_after(result.stdout, since)
+    assert {0, 1, 2, 3} <= set(after) and max(after.values()) < ON_DEATH + 0.5 + BUSY
+    assert "the connection to host3 was lost: ssh ended with code 255" in result.stderr
+    assert "failed first" not in result.stderr
+
+
+def test_killed_agent(hosts: Hosts, running: Running) -> None:
+    since = time.monotonic()
+    os.kill(agent(hosts, 2), signal.SIGKILL)
+    result = running.job.finish()
+    after = running.raised_after(result.stdout, since)
+    assert {0, 1, 4, 5} <= set(after) and max(after.values()) < ON_DEATH + BUSY
+    assert result.returncode == 1
+    assert "the connection to host2 was lost" in result.stderr
+
+
+def test_killed_launcher(hosts: Hosts, running: Running) -> None:
+    running.job.process.kill()
+    wait_until(lambda: not hosts.everyone(), 4, "processes are left after kill -9 of the launcher")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals(running: Running, number: int, code: int) -> None:
+    since = time.monotonic()
+    running.job.process.send_signal(number)
+    assert running.job.finish().returncode == code
+    assert time.monotonic() - since < 10
+
+
+def test_stopped_launcher_does_not_end_the_job(hosts: Hosts, running: Running) -> None:
+    # Ctrl-Z: the machines are all well, and the ranks go on.
+    running.job.process.send_signal(signal.SIGSTOP)
+    time.sleep(8)  # longer than the silence after which a machine is given up
+    assert all(os.path.exists(f"/proc/{pid}") for pid in running.pids.values())
+    running.job.process.send_signal(signal.SIGCONT)
+    running.job.process.terminate()
+    assert running.job.finish().returncode == 143
+
+
+def test_partition(hosts: Hosts, running: Running) -> None:
+    since = time.monotonic()
+    hosts.cut_off(3)
+    try:
+        # The ranks and the agent on the lost host give up by themselves, in sight of nobody.
+        wait_until(lambda: not hosts.pids(3) or only_sshd(hosts, 3), 14, "host3 goes on without the others")
+        result = running.job.finish()
+    finally:
+        hosts.mend(3)
+        for pid in hosts.pids(3):  # what is left of sshd knows nothing of the end of its connection
+            os.kill(pid, signal.SIGKILL)
+    after = running.raised_after(result.stdout, since)
+    assert sorted(after) == [0, 1, 2, 3] and max(after.values()) < ON_SILENCE + BUSY
+    assert result.returncode == 1
+    assert "the connection to host3 was lost: Connection timed out" in result.stderr
+    assert "failed first" not in result.stderr
+    assert time.monotonic() - since < 25
+
+
+def only_sshd(hosts: Hosts, host: int) -> bool:
+    return all(line.startswith("sshd") for line in hosts.command_lines(host).values())

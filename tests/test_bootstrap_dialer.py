@@ -1,0 +1,71 @@
+"""A dialer finds its peer behind the right one of several addresses."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+
+from bootstrap_ranks import KEY
+
+from horovod._bootstrap.auth import purpose_tag
+from horovod._bootstrap.dialer import Dialer
+from horovod._bootstrap.doorway import Doorway
+
+OTHER_KEY = bytes(32)
+
+
+def listen() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def serve(selector: selectors.BaseSelector, helpers: list[Dialer | Doorway], seconds: float) -> None:
+    for key, _ in selector.select(seconds):
+        key.data()
+    for helper in helpers:
+        helper.tick(time.monotonic())
+
+
+def test_a_stranger_and_a_closed_port_do_not_matter() -> None:
+    selector = selectors.DefaultSelector()
+    closed = listen()
+    addresses = [closed.getsockname()]
+    closed.close()
+    opened: list[socket.socket] = []
+    arrived: list[str] = []
+
+    def accepted(sock: socket.socket, purpose: str) -> None:
+        arrived.append(purpose)
+        sock.close()
+
+    helpers: list[Dialer | Doorway] = []
+    for key in (OTHER_KEY, KEY):
+        listener = listen()
+        addresses.append(listener.getsockname())
+        helpers.append(Doorway(selector, listener, key, {purpose_tag(key, "x"): "x"}, accepted))
+    targets = [(socket.AF_INET, address) for address in addresses]
+    dialer = Dialer(selector, KEY, "x", targets, opened.append)
+    helpers.append(dialer)
+    deadline = time.monotonic() + 10
+    while not opened:
+        assert not dialer.gave_up, dialer.problem
+        assert time.monotonic() < deadline
+        serve(selector, helpers, 0.02)
+    assert opened[0].getpeername() == addresses[2] and arrived == ["x"]
+    opened[0].close()
+    for helper in helpers:
+        helper.close()
+
+
+def test_it_gives_up_after_all_rounds() -> None:
+    selector = selectors.DefaultSelector()
+    closed = [listen(), listen()]
+    targets = [(socket.AF_INET, sock.getsockname()) for sock in closed]
+    for sock in closed:
+        sock.close()
+    dialer = Dialer(selector, KEY, "x", targets, lambda sock: sock.close(), rounds=2)
+    deadline = time.monotonic() + 10
+    while not dialer.gave_up:
+        assert time.monotonic() < deadline
+        serve(selector, [dialer], 0.02)
+    assert "refused" in dialer.problem

@@ -1,0 +1,140 @@
+"""The pure parts of jobs over several hosts: who reaches whom, what ssh's failures mean, addresses."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import sys
+
+import pytest
+
+from horovod.runner import ssh
+from horovod.runner.assembly import Assembly, Stage
+from horovod.runner.environment import inherited, placed
+from horovod.runner.network import addresses, is_local
+from horovod.runner.probe import ProbeRequest, show
+from horovod.runner.reach import cover
+
+
+def test_cover_takes_the_first_address_that_everybody_reaches() -> None:
+    offered = ["10.0.0.1", "172.17.0.1", "192.0.2.1"]
+    assert cover(offered, {"b": ["10.0.0.1", "192.0.2.1"], "c": ["10.0.0.1"]}) == (["10.0.0.1"], [])
+    assert cover(offered, {"b": ["192.0.2.1"], "c": ["192.0.2.1", "10.0.0.1"]}) == (["192.0.2.1"], [])
+
+
+def test_cover_takes_several_if_it_must() -> None:
+    reached = {"b": ["x"], "c": ["y"], "d": ["y"]}
+    assert cover(["x", "y"], reached) == (["y", "x"], [])
+
+
+def test_cover_names_those_who_reach_nothing() -> None:
+    assert cover(["x"], {"c": [], "b": [], "d": ["x"]}) == (["x"], ["b", "c"])
+    assert cover(["x", "y"], {}) == (["x"], [])
+
+
+def listening(address: str) -> dict[str, object]:
+    return {"offered": [["eth0", address, 5000]], "launcher": ["10.0.0.9", 4000]}
+
+
+def test_assembly_of_two_hosts() -> None:
+    assembly = Assembly(["a", "b"])
+    assembly.listening("a", listening("10.0.0.1"))
+    assert assembly.stage is Stage.LISTEN and assembly.waiting == {"b"}
+    assembly.listening("b", listening("10.0.0.2"))
+    assert assembly.stage is Stage.REACH
+    assert assembly.peers_of("a") == {"b": [("10.0.0.2", 5000)]}
+    assembly.reached("a", {"reached": {"b": ["10.0.0.2"]}, "problems": {}})
+    assembly.reached("b", {"reached": {"a": ["10.0.0.1"]}, "problems": {}})
+    assert assembly.stage is Stage.READY
+    network = assembly.network("b")
+    assert (network.launcher, network.addresses, network.interface) == (
+        ("10.0.0.9", 4000),
+        ["10.0.0.2"],
+        "eth0",
+    )
+    assert assembly.launcher_addresses() == {"10.0.0.9"}
+    env = placed({"A": "b", "NCCL_SOCKET_IFNAME": "mine"}, network)
+    assert env["NCCL_SOCKET_IFNAME"] == "mine" and env["HOROVOD_GLOO_IFACE"] == "eth0"
+    assert env["HOROVOD_ADDRESSES"] == "10.0.0.2" and env["HOROVOD_GLOO_RENDEZVOUS_PORT"] == "4000"
+
+
+def test_assembly_collects_all_problems() -> None:
+    assembly = Assembly(["a", "b", "c"])
+    assembly.failed("a", "is down")
+    assembly.listening("b", {"problem": "no network"})
+    assert assembly.stage is Stage.LISTEN
+    assembly.give_up("no answer")
+    assert assembly.stage is Stage.FAILED
+    assert assembly.problems == {"a": "is down", "b": "no network", "c": "no answer"}
+
+
+def test_assembly_names_hosts_that_others_cannot_reach() -> None:
+    assembly = Assembly(["a", "b"])
+    assembly.listening("a", listening("10.0.0.1"))
+    assembly.listening("b", listening("10.0.0.2"))
+    assembly.reached("a", {"reached": {"b": []}, "problems": {"b": "10.0.0.2:5000: no answer"}})
+    assembly.reached("b", {"reached": {"a": ["10.0.0.1"]}, "problems": {}})
+    assert assembly.stage is Stage.FAILED
+    assert list(assembly.problems) == ["b"]
+    assert "a cannot reach it (10.0.0.2:5000: no answer)" in assembly.problems["b"]
+
+
+def test_ssh_command() -> None:
+    options = ssh.SshOptions(port=2222, identity_file="my key")
+    words = ssh.command("node1", options, 2.5, python="/opt/my python/bin/python")
+    assert words[0] == "ssh" and words[-3:-1] == ["--", "node1"]
+    text = shlex.join(words)
+    for part in ("BatchMode=yes", "PasswordAuthentication=no", "ConnectTimeout=3", "-p 2222", "-i 'my key'"):
+        assert part in text
+    assert "StrictHostKeyChecking=accept-new" in text
+    # What the remote shell makes of the last word.
+    remote = shlex.split(words[-1])
+    assert remote[:5] == ["cd", "/", "&&", "exec", "/opt/my python/bin/python"]
+    compile(remote[-1], "", "exec")
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "meaning"),
+    [
+        (255, "ssh: connect to host a port 22: Connection refused", "no ssh server answers"),
+        (255, "ssh: connect to host a port 22: No route to host", "down or cannot be reached"),
+        (255, "ssh: connect to host a port 22: Connection timed out", "down or cannot be reached"),
+        (255, "root@a: Permission denied (publickey).", "authorized_keys"),
+        (255, "Host key verification failed.", "ssh-keygen -R a"),
+        (255, "ssh: Could not resolve hostname a: Name or service not known", "the name is unknown"),
+        (1, "ModuleNotFoundError: No module named 'horovod'", "pip install horovod=="),
+        (127, f"sh: 1: exec: {sys.executable}: not found", f"it has no {sys.executable}"),
+        (255, "", "ssh failed (Warning: something)"),
+        (3, "strange", "exit code 3 (strange)"),
+    ],
+)
+def test_explanations(code: int, said: str, meaning: str) -> None:
+    assert meaning in ssh.explain("a", code, ["Warning: something", said, ""])
+
+
+def test_local_names() -> None:
+    for name in ("localhost", "127.0.0.1", "127.0.0.7", "::1", socket.gethostname()):
+        assert is_local(name), name
+    for name in ("192.0.2.55", "no-such-host.invalid", "0.0.0.0", "x" * 70):
+        assert not is_local(name), name
+
+
+def test_addresses() -> None:
+    assert {entry.address for entry in addresses(["lo"])} >= {"127.0.0.1"}
+    assert not any(entry.address.startswith(("127.", "fe80")) for entry in addresses())
+    with pytest.raises(ValueError, match="no interface named nope has an address"):
+        addresses(["nope"])
+
+
+def test_visible_devices_and_ssh_stay_at_home() -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "1", "SSH_CONNECTION": "x", "A": "b", "_HOROVOD_SECRET_KEY": "k"}
+    assert inherited(environ, remote=True) == {"A": "b"}
+    assert inherited(environ) == {
+        key: environ[key] for key in ("CUDA_VISIBLE_DEVICES", "SSH_CONNECTION", "A")
+    }
+
+
+def test_probe_request_survives_the_wire() -> None:
+    request = ProbeRequest("a", "00", ["eth0"], [("::1", 5)], True, 2.0)
+    assert ProbeRequest.from_json(request.to_json()) == request
+    assert show(("::1", 5)) == "[::1]:5" and show(("1.2.3.4", 5)) == "1.2.3.4:5"
