@@ -27,4 +27,4 @@ def test_keras3_on_torch() -> None:
 
 
 def run(**environment: str) -> None:
-    run_checks(2, CHECKS, timeout=150, HOROVOD_DYNAMIC_PROCESS_SETS="1", **environment)
+    run_checks(2, CHECKS, timeout=240, HOROVOD_DYNAMIC_PROCESS_SETS="1", **environment)

@@ -1,4 +1,4 @@
-"""TensorFlow with one thread for its ops, which none of ours may block; with the older Keras, to save a launch."""
+"""TensorFlow with one thread for its ops, which none of ours may block; with the older Keras, too."""
 
 from __future__ import annotations
 
