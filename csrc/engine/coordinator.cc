@@ -1,6 +1,5 @@
 #include "engine/coordinator.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -48,32 +47,55 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::run() {
-  constexpr int kFixed = 2;
-  std::vector<pollfd> polled;
+  constexpr timespec kMoment = {0, 200'000};
+  constexpr timespec kSecond = {1, 0};
   const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
-  while (!abort_->raised()) {
+  std::vector<pollfd> polled;
+  uint32_t seen = visits_.load();
+  while (!abort_->raised() && !finished()) {
     polled.assign({{stop_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
-    bool unsent = false;
-    for (const wire::Channel& rank : ranks_) {
-      auto wanted = static_cast<short>(POLLIN | (rank.has_unsent() ? POLLOUT : 0));
-      unsent = unsent || rank.has_unsent();
-      polled.push_back({rank.fd(), wanted, 0});
-    }
-    if (closed_ && !unsent) return;
-    int wait = checks_stalls && negotiation_.has_votes() ? 1000 : -1;
-    if (poll(polled.data(), polled.size(), wait) < 0) continue;
+    // While waiting threads do the work, this one keeps out of their way; it is back a moment after the last
+    // did.
+    const bool relieved = visits_.load() != seen;
+    seen = visits_.load();
+    if (!relieved) append_polled(&polled);
+    const timespec* limit = relieved ? &kMoment : checks_stalls ? &kSecond : nullptr;
+    if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      if (polled[kFixed + i].revents & POLLOUT) ranks_[i].flush();
-      if (polled[kFixed + i].revents & ~POLLOUT) listen(static_cast<int>(i));
-    }
+    if (relieved) continue;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
     release();
     if (checks_stalls) check_stalls();
   }
 }
 
+bool Coordinator::finished() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return closed_ &&
+         std::none_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.has_unsent(); });
+}
+
+void Coordinator::serve() {
+  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  visits_.fetch_add(1);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
+  release();
+}
+
+void Coordinator::append_polled(std::vector<pollfd>* polled) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const wire::Channel& rank : ranks_) {
+    auto wanted = static_cast<short>(POLLIN | (rank.has_unsent() ? POLLOUT : 0));
+    polled->push_back({rank.fd(), wanted, 0});
+  }
+}
+
 void Coordinator::listen(int rank) {
   wire::Channel& channel = ranks_[static_cast<size_t>(rank)];
+  if (channel.fd() < 0) return;
+  channel.flush();
   const uint8_t* data = nullptr;
   size_t size = 0;
   for (;;) {

@@ -2,8 +2,11 @@
 // Negotiation's.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +32,11 @@ class Coordinator {
               AbortSignal* abort);
   ~Coordinator();
 
+  // Does what is to be done now, without waiting, unless another thread is at it.
+  void serve();
+  // Adds what to poll for before the next serve().
+  void append_polled(std::vector<pollfd>* polled);
+
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kIdle message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);
@@ -37,6 +45,7 @@ class Coordinator {
 
  private:
   void run();
+  bool finished();
   void listen(int rank);
   void handle(int rank, wire::Message& message);
   void release();
@@ -45,9 +54,9 @@ class Coordinator {
   void acknowledge(int rank);
   void check_stalls();
 
+  std::mutex mutex_;  // guards everything up to next_stall_check_
   std::vector<wire::Channel> ranks_;
-  std::vector<std::string> names_;
-  Options options_;
+  const Options options_;
   const Log& log_;
   Timeline* timeline_;
   AbortSignal* abort_;
@@ -58,9 +67,10 @@ class Coordinator {
   std::vector<uint8_t> acknowledged_;
   size_t acknowledgements_ = 0;
   int64_t sent_to_rank_0_ = 0;
+  std::chrono::steady_clock::time_point next_stall_check_{};
   std::atomic<int64_t> executed_{0};
   std::atomic<bool> holding_{false};
-  std::chrono::steady_clock::time_point next_stall_check_{};
+  std::atomic<uint32_t> visits_{0};  // calls of serve()
   std::thread thread_;
 };
 

@@ -37,6 +37,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       executor_(transport_.get(), parts.rank, parts.size),
       descriptors_(std::move(parts.descriptors)),
       affinity_(parts.affinity),
+      spin_(parts.spin),
       control_(std::move(parts.control)),
       wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (rank_ == 0) {
@@ -264,7 +265,7 @@ void Engine::run_until_finished() {
   while (!finished_ && !abort_->raised()) {
     if (visits_.load() != seen) {
       seen = visits_.load();
-      sleep(false, true, &kMoment);
+      sleep(false, &kMoment);
       continue;
     }
     std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
@@ -272,13 +273,13 @@ void Engine::run_until_finished() {
       wants_wake_.store(true);
       // If the driver left between the two looks, it may not have seen the wish.
       if (!driver.try_lock()) {
-        sleep(false, true, nullptr);
+        sleep(false, nullptr);
         continue;
       }
     }
     drive();
     if (finished_ || abort_->raised()) return;
-    sleep(true, true, nullptr);
+    sleep(true, nullptr);
     drive();
   }
 }
@@ -309,41 +310,58 @@ void Engine::drive() {
   }
 }
 
-// Until something arrives (if it is to `listen`), wake() is called (if it is `wakeable`), the abort signal is
-// raised or the time is up. Sends what the socket did not take before. False if a signal ended it.
-bool Engine::sleep(bool listen, bool wakeable, const timespec* limit) {
-  short wanted = listen ? POLLIN : 0;
-  {
-    std::lock_guard<std::mutex> lock(send_mutex_);
-    control_.flush();
-    if (control_.has_unsent()) wanted |= POLLOUT;
-  }
-  pollfd polled[] = {{wanted != 0 ? control_.fd() : -1, wanted, 0},
-                     {wakeable ? wake_fd_ : -1, POLLIN, 0},
-                     {abort_->fd(), POLLIN, 0}};
-  if (ppoll(polled, 3, limit, nullptr) < 0) return false;
+// Sends what the socket did not take before; POLLOUT if it still does not take all.
+short Engine::unsent_events() {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  control_.flush();
+  return control_.has_unsent() ? POLLOUT : 0;
+}
+
+// The engine thread: until something arrives (if it is to `listen`), wake() is called, the abort signal is
+// raised or the time is up.
+void Engine::sleep(bool listen, const timespec* limit) {
+  auto wanted = static_cast<short>((listen ? POLLIN : 0) | unsent_events());
+  pollfd polled[] = {
+      {wanted != 0 ? control_.fd() : -1, wanted, 0}, {wake_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
+  if (ppoll(polled, 3, limit, nullptr) < 0) return;
   uint64_t count = 0;
   if (polled[1].revents != 0) [[maybe_unused]]
     ssize_t got = read(wake_fd_, &count, sizeof count);
-  return true;
+}
+
+// An application thread that drives: until something arrives for it or, on rank 0, for the coordinator. False
+// if a signal ended it.
+bool Engine::sleep_as_driver(double seconds) {
+  auto wanted = static_cast<short>(POLLIN | unsent_events());
+  std::vector<pollfd> polled = {{control_.fd(), wanted, 0}, {abort_->fd(), POLLIN, 0}};
+  if (coordinator_) coordinator_->append_polled(&polled);
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(seconds);
+  limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
+  return ppoll(polled.data(), polled.size(), &limit, nullptr) >= 0;
 }
 
 int Engine::wait(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
+  // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
+  constexpr auto kSpin = std::chrono::microseconds(100);
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
-  if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  if (!driver.owns_lock()) {
+    visits_.fetch_add(1);  // so that the engine thread makes way for the next one
+    return task.wait(seconds);
+  }
+  const auto start = Clock::now();
   int code = HVD_IN_PROGRESS;
   for (;;) {
+    if (coordinator_) coordinator_->serve();
     drive();
-    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-    if (task.finished() || left <= 0 || abort_->raised()) break;
-    timespec limit{};
-    limit.tv_sec = static_cast<time_t>(left);
-    limit.tv_nsec = static_cast<long>((left - static_cast<double>(limit.tv_sec)) * 1e9);
-    if (!sleep(true, false, &limit)) {
+    if (task.finished() || abort_->raised()) break;
+    const auto passed = Clock::now() - start;
+    if (spin_ && passed < kSpin) continue;
+    const double left = seconds - std::chrono::duration<double>(passed).count();
+    if (left <= 0) break;
+    if (!sleep_as_driver(left)) {
       code = HVD_INTERRUPTED;
       break;
     }

@@ -37,6 +37,7 @@ class Engine {
     std::vector<Watch::Watched> watched;
     double peer_timeout = 3.0;
     int affinity = -1;
+    bool spin = false;  // there is a processor for every rank of this host
     Coordinator::Options coordinator;
     std::vector<int> descriptors;  // all of the above, to be closed in a forked child
   };
@@ -75,7 +76,9 @@ class Engine {
   void run();
   void run_until_finished();
   void drive();
-  bool sleep(bool listen, bool wakeable, const timespec* limit);
+  short unsent_events();
+  void sleep(bool listen, const timespec* limit);
+  bool sleep_as_driver(double seconds);
   void wake();
   void handle(const uint8_t* data, size_t size);
   void run_operation(wire::Operation& operation);
@@ -94,6 +97,7 @@ class Engine {
   Timeline timeline_;
   std::vector<int> descriptors_;
   const int affinity_;
+  const bool spin_;
 
   // Guards what application threads share with the engine thread.
   std::mutex mutex_;
@@ -112,7 +116,7 @@ class Engine {
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
-  std::atomic<uint32_t> visits_{0};      // how often an application thread has been the driver
+  std::atomic<uint32_t> visits_{0};      // how often application threads have waited
   std::atomic<bool> wants_wake_{false};  // the engine thread sleeps until the driver leaves
 
   std::unique_ptr<Coordinator> coordinator_;

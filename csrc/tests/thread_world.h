@@ -155,6 +155,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.stall_shutdown = options_.stall_shutdown;
       world.log_level = HVD_LOG_FATAL;
       world.affinity = -1;
+      world.local_size = size_;
       hvd_engine* engine = hvd_create(&world);
       CHECK(engine != nullptr);
       Rank rank(engine, static_cast<int>(r), size_);
