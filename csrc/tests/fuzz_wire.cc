@@ -19,13 +19,14 @@ size_t allocated = 0;
 
 }  // namespace
 
-void* operator new(size_t bytes) {
+// Not inlined: the compiler would see malloc and delete meet, and warn.
+__attribute__((noinline)) void* operator new(size_t bytes) {
   allocated += bytes;
   if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 
