@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -238,7 +239,12 @@ def test_check_build_layout() -> None:
     names = [line[8:] for line in lines if line.startswith("    [")]
     assert names == ["TensorFlow", "PyTorch", "MXNet", "MPI", "Gloo", "NCCL", "DDL", "CCL", "MPI", "Gloo"]
     assert lines.count("    [X] Gloo") == 2
-    assert "tensorflow" not in sys.modules and "torch" not in sys.modules
+
+
+def test_check_build_imports_no_framework() -> None:
+    code = "import sys, horovod.runner.check_build as c; c.check_build(); print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_command_resolution(tmp_path: Path) -> None:
