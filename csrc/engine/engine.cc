@@ -257,8 +257,8 @@ void Engine::run() {
   }
 }
 
-// An application thread that waits is the driver if it comes first. In a row of blocking calls it is to be so
-// each time, so the engine thread takes over only when no such call has ended for a moment.
+// An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
+// both waking up, so this thread listens only when no such call has come for a moment.
 void Engine::run_until_finished() {
   constexpr timespec kMoment = {0, 200'000};
   uint32_t seen = visits_.load();
@@ -268,19 +268,13 @@ void Engine::run_until_finished() {
       sleep(false, &kMoment);
       continue;
     }
-    std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
-    if (!driver.owns_lock()) {
-      wants_wake_.store(true);
-      // If the driver left between the two looks, it may not have seen the wish.
-      if (!driver.try_lock()) {
-        sleep(false, nullptr);
-        continue;
-      }
-    }
-    drive();
-    if (finished_ || abort_->raised()) return;
     sleep(true, nullptr);
-    drive();
+    std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+    if (driver.owns_lock()) {
+      drive();
+    } else {
+      sleep(false, &kMoment);
+    }
   }
 }
 
@@ -347,10 +341,8 @@ int Engine::wait(Task& task, double seconds) {
   constexpr auto kSpin = std::chrono::microseconds(100);
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
-  if (!driver.owns_lock()) {
-    visits_.fetch_add(1);  // so that the engine thread makes way for the next one
-    return task.wait(seconds);
-  }
+  visits_.fetch_add(1);
+  if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
   const auto start = Clock::now();
   int code = HVD_IN_PROGRESS;
   for (;;) {
@@ -367,8 +359,6 @@ int Engine::wait(Task& task, double seconds) {
     }
   }
   driver.unlock();
-  visits_.fetch_add(1);
-  if (wants_wake_.exchange(false)) wake();
   if (task.finished()) return HVD_OK;
   return abort_->raised() ? task.wait(seconds) : code;  // the engine thread fails everything that is pending
 }
@@ -405,6 +395,7 @@ void Engine::handle(const uint8_t* data, size_t size) {
       return begin_closing(message.text);
     case MessageType::kClosed:
       finished_ = true;
+      wake();  // the engine thread may be listening for this very message
       return;
     default:
       return;

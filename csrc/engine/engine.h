@@ -116,8 +116,7 @@ class Engine {
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
-  std::atomic<uint32_t> visits_{0};      // how often application threads have waited
-  std::atomic<bool> wants_wake_{false};  // the engine thread sleeps until the driver leaves
+  std::atomic<uint32_t> visits_{0};  // how often application threads have waited
 
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Watch> watch_;
