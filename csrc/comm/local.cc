@@ -13,8 +13,7 @@ void reduce_alone(const Reduction& reduction, const Pieces& in, const Pieces& ou
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].bytes == 0 || (identity && in[i].data == out[i].data)) continue;
     const void* source = in[i].data;
-    kernels::reduce(reduction, out[i].data, nullptr, false, &source, 1,
-                    in[i].bytes / size_of(reduction.type));
+    kernels::reduce(reduction, out[i].data, nullptr, &source, 1, in[i].bytes / size_of(reduction.type));
   }
 }
 

@@ -3,24 +3,34 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cache_line.h"
 #include "kernels/kernels.h"
 
 namespace hvd {
 
 namespace {
 
-// Below this, a store fence per piece costs more than cached stores.
-constexpr size_t kStreamingRun = 4096;
 // Shorter pieces are reduced in blocks of kBlock bytes, to call the kernel once for many of them.
 constexpr size_t kDirectRun = 2048;
 constexpr size_t kBlock = 8192;
+// Copies to shared memory go forward in such steps, each of which asks for its cache lines
+// first.
+constexpr size_t kOwnedBytes = 4096;
 
-void reduce_run(const Reduction& reduction, void* to, std::byte*& result, bool streaming,
-                std::vector<const void*>& sources, size_t bytes) {
-  kernels::reduce(reduction, to, result, streaming, sources.data(), static_cast<int>(sources.size()),
+void copy_to_shared(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t run; bytes > 0; bytes -= run, to += run, from += run) {
+    run = std::min(bytes, kOwnedBytes);
+    for (size_t i = 0; i < run; i += kCacheLine) own_line(to + i);
+    std::memcpy(to, from, run);
+  }
+}
+
+void reduce_run(const Reduction& reduction, std::byte* to, int replaced, std::vector<std::byte*>& sources,
+                size_t bytes) {
+  kernels::reduce(reduction, to, replaced < 0 ? nullptr : sources[replaced],
+                  reinterpret_cast<const void* const*>(sources.data()), static_cast<int>(sources.size()),
                   bytes / size_of(reduction.type));
-  for (const void*& source : sources) source = static_cast<const std::byte*>(source) + bytes;
-  if (result != nullptr) result += bytes;
+  for (std::byte*& source : sources) source += bytes;
 }
 
 }  // namespace
@@ -50,15 +60,11 @@ void Cursor::seek(size_t offset) {
   settle();
 }
 
-void gather(Cursor& from, void* to, size_t bytes, bool streaming) {
+void gather(Cursor& from, void* to, size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   while (bytes > 0) {
     size_t run = std::min(from.run(), bytes);
-    if (streaming && run >= kStreamingRun) {
-      kernels::copy_streaming(target, from.here(), run);
-    } else {
-      std::memcpy(target, from.here(), run);
-    }
+    copy_to_shared(target, from.here(), run);
     from.advance(run);
     target += run;
     bytes -= run;
@@ -91,21 +97,21 @@ void copy(const Pieces& from, const Pieces& to) {
   copy(source, target, total_bytes(from));
 }
 
-void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources,
-            Cursor& to, std::byte* result, bool streaming, size_t bytes) {
+void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<std::byte*>& sources,
+            int replaced, Cursor& to, size_t bytes) {
   alignas(64) std::byte block[kBlock];
   while (bytes > 0) {
     size_t run = std::min({own_input.run(), to.run(), bytes});
     if (run >= kDirectRun || run == bytes) {
       sources[own] = own_input.here();
-      reduce_run(reduction, to.here(), result, streaming, sources, run);
+      reduce_run(reduction, to.here(), replaced, sources, run);
       own_input.advance(run);
       to.advance(run);
     } else {
       run = std::min(bytes, kBlock);
       gather(own_input, block, run);
       sources[own] = block;
-      reduce_run(reduction, block, result, streaming, sources, run);
+      reduce_run(reduction, block, replaced, sources, run);
       scatter(block, to, run);
     }
     bytes -= run;

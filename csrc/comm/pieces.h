@@ -34,17 +34,17 @@ class Cursor {
   size_t within_ = 0;  // place in piece_
 };
 
-// Each moves the cursors by `bytes`. `streaming` asks for non-temporal stores.
-void gather(Cursor& from, void* to, size_t bytes, bool streaming = false);
+// Each moves the cursors by `bytes`.
+void gather(Cursor& from, void* to, size_t bytes);
 void scatter(const void* from, Cursor& to, size_t bytes);
 // Where both are at the same memory nothing is done.
 void copy(Cursor& from, Cursor& to, size_t bytes);
 void copy(const Pieces& from, const Pieces& to);
 
 // Combines the next `bytes` of this rank's input (sources[own] is not looked at) with the other ranks', which
-// lie in one stretch each, into `to`, and also into `result` if it is not null. `to` may be at the memory of
-// `own_input`. The pointers in `sources` are used up.
-void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<const void*>& sources,
-            Cursor& to, std::byte* result, bool streaming, size_t bytes);
+// lie in one stretch each, into `to`, which may be at the memory of `own_input`. The results also take the
+// place of the input sources[replaced] unless that is negative. The pointers in `sources` are used up.
+void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<std::byte*>& sources,
+            int replaced, Cursor& to, size_t bytes);
 
 }  // namespace hvd

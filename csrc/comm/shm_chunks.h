@@ -11,12 +11,8 @@
 
 namespace hvd {
 
-// Chunk of the collectives in which every member reads everything. It never reaches into the last sub-slot,
-// where results of an earlier allreduce may still be read.
-constexpr size_t kChunk = 256 << 10;
-static_assert(kChunk <= 2 * sub_slot_bytes(2) && kChunk <= 1023 * sub_slot_bytes(1023));
-// From here on it pays to bypass the cache, where it pays at all.
-constexpr size_t kStreamingBytes = 1 << 20;
+// Chunk of the collectives in which every member reads everything.
+constexpr size_t kChunk = 128 << 10;  // at most the slot of two members
 
 inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 inline uint32_t parts(size_t bytes, size_t part) { return static_cast<uint32_t>((bytes + part - 1) / part); }

@@ -28,7 +28,7 @@ ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse& staging,
       members_(std::move(members)),
       rank_(index_of(members_, rank)),
       size_(static_cast<int>(members_.size())),
-      sub_bytes_(sub_slot_bytes(size_)),
+      sub_bytes_(sub_slot_bytes(segment_.ranks(), size_)),
       abort_(abort),
       flags_(flags_of(segment_, slot, members_)),
       once_(*flags_, rank_, abort),
@@ -41,7 +41,7 @@ bool ShmCommunicator::own_staging() {
   if (staging_.slot >= 0) {
     for (RankFlags* flags : *staging_.members) {
       if (!wait(flags->once_done, staging_.once, abort_) || !wait(flags->reduced, staging_.steps, abort_) ||
-          !wait(flags->consumed, staging_.steps, abort_)) {
+          !wait(flags->fetched, staging_.steps, abort_)) {
         return false;
       }
     }
@@ -70,7 +70,7 @@ void ShmCommunicator::end_once(size_t bytes) {
 // ---- pipeline
 
 std::byte* ShmCommunicator::slot(int member, uint32_t step) const {
-  return segment_.ring(members_[member]) + (step % kSlots) * (size_ + 1) * sub_bytes_;
+  return segment_.ring(members_[member]) + (step % kSlots) * size_ * sub_bytes_;
 }
 
 bool ShmCommunicator::wait_others(Flag RankFlags::* flag, uint32_t value) {
@@ -86,7 +86,7 @@ void ShmCommunicator::end_steps(uint32_t steps) {
   RankFlags& mine = *(*flags_)[rank_];
   post(mine.published, steps_);
   post(mine.reduced, steps_);
-  post(mine.consumed, steps_);
+  post(mine.fetched, steps_);
 }
 
 // ---- barrier

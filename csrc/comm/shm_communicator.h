@@ -6,7 +6,6 @@
 
 #include "comm/pieces.h"
 #include "comm/shm_once.h"
-#include "comm/store_choice.h"
 
 namespace hvd {
 
@@ -74,8 +73,7 @@ class ShmCommunicator final : public Communicator {
   ShmOnce once_;
   uint32_t staged_once_ = 0;  // the last exchange that used staging
   uint32_t steps_ = 0;        // pipeline steps done
-  StoreChoice store_choice_;
-  std::vector<const void*> sources_;
+  std::vector<std::byte*> sources_;
 };
 
 template <typename Publish, typename Consume>

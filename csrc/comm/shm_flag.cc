@@ -5,15 +5,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 
 namespace hvd {
 
 namespace {
 
-// Longer spinning steals the processor from the very rank that is waited for when there are more threads than
-// cores.
-constexpr int kPauses = 300;
+// How long to spin before sleeping. Spinning steals the processor from the very rank that is waited for when
+// there are more threads than cores; sleeping costs a wake-up. So each thread spins for longer after it was
+// worth it, and less after it was not.
+constexpr int kLeastPauses = 100, kMostPauses = 3200;
+thread_local int pauses = kMostPauses;
 constexpr timespec kSlice = {0, 20'000'000};  // how late a raised abort signal may be noticed
 
 void cpu_pause() {
@@ -42,10 +45,14 @@ void post(Flag& flag, uint32_t value) {
 }
 
 bool wait_slowly(Flag& flag, uint32_t target, const AbortSignal& abort) {
-  for (int i = 0; i < kPauses; ++i) {
+  for (int i = 0; i < pauses; ++i) {
     cpu_pause();
-    if (reached(flag.value.load(std::memory_order_acquire), target)) return true;
+    if (reached(flag.value.load(std::memory_order_acquire), target)) {
+      pauses = std::min(2 * pauses, kMostPauses);
+      return true;
+    }
   }
+  pauses = std::max(pauses / 2, kLeastPauses);
   flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
   bool arrived = false;
   while (!abort.raised()) {

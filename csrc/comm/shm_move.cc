@@ -35,10 +35,9 @@ bool ShmCommunicator::allgather_pipelined(const Pieces& in, const std::vector<Pi
   Cursor input(in), own_input(in);
   std::vector<Cursor> output = cursors_of(out);
   const std::vector<size_t> bytes = bytes_of(out);
-  const bool streaming = largest >= kStreamingBytes && store_choice_.best();
   auto publish = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(input, slot(rank_, step), Range(bytes[rank_], kChunk, k).bytes, streaming);
+    gather(input, slot(rank_, step), Range(bytes[rank_], kChunk, k).bytes);
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
@@ -80,11 +79,10 @@ bool ShmCommunicator::broadcast_once(const Pieces& data, int root, size_t bytes)
 
 bool ShmCommunicator::broadcast_pipelined(const Pieces& data, int root, size_t bytes) {
   Cursor place(data);
-  const bool streaming = bytes >= kStreamingBytes && store_choice_.best();
   auto publish = [&](uint32_t k, uint32_t step) {
     if (rank_ != root) return true;
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(place, slot(rank_, step), Range(bytes, kChunk, k).bytes, streaming);
+    gather(place, slot(rank_, step), Range(bytes, kChunk, k).bytes);
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
@@ -158,8 +156,7 @@ bool ShmCommunicator::alltoall_pipelined(const std::vector<Pieces>& in, const st
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
       Range chunk(to_send[member], sub_bytes_, k);
-      gather(input[member], sub_slot(rank_, step, member), chunk.bytes,
-             to_send[member] >= kStreamingBytes && store_choice_.best());
+      gather(input[member], sub_slot(rank_, step, member), chunk.bytes);
     }
     return true;
   };

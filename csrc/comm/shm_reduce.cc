@@ -31,13 +31,15 @@ bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& i
   if (!once_.await_all()) return false;
   for (int member = 0; member < size_; ++member) sources_[member] = once_bytes(member, bytes);
   Cursor from(in), to(out);
-  reduce(reduction, from, rank_, sources_, to, nullptr, false, bytes);
+  reduce(reduction, from, rank_, sources_, -1, to, bytes);
   end_once(bytes);
   return true;
 }
 
-// Chunk k is cut into a part for each member, who reduces it. Three steps of the pipeline overlap: the input
-// of chunk k, the reduction of chunk k-1 and the output of chunk k-2.
+// Chunk k is cut into a part for each member, who reduces it. The result takes the place of what the next
+// member has put there for it: between two ranks, the memory in which an input came is the one in which its
+// result goes back. Three steps of the pipeline overlap: the input of chunk k, the reduction of chunk k-1 and
+// the output of chunk k-2.
 bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                           size_t bytes) {
   const uint32_t steps = parts(bytes, sub_bytes_ * size_);
@@ -49,32 +51,26 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
   staging_.steps = steps_ + steps;
   RankFlags& mine = *(*flags_)[rank_];
   Cursor input(in), own_input(in), own_output(out), output(out);
-  bool streaming[3] = {};  // by step modulo 3, as decided for its input
 
   auto publish = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
-    if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    streaming[k % 3] = bytes >= kStreamingBytes && store_choice_.next(part * size_);
+    if (!wait_others(&RankFlags::fetched, step + 1 - kSlots)) return false;
     for (int i = 1; i < size_; ++i) {
       Range chunk = range(k, after(i));
       input.seek(chunk.offset);
-      gather(input, sub_slot(rank_, step, after(i)), chunk.bytes, streaming[k % 3]);
+      gather(input, sub_slot(rank_, step, after(i)), chunk.bytes);
     }
     post(mine.published, step + 1);
     return true;
   };
   auto combine = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
-    if (!wait_others(&RankFlags::published, step + 1) ||
-        !wait_others(&RankFlags::consumed, step + 1 - kSlots)) {
-      return false;
-    }
+    if (!wait_others(&RankFlags::published, step + 1)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
     Range chunk = range(k, rank_);
     own_input.seek(chunk.offset);
     own_output.seek(chunk.offset);
-    reduce(reduction, own_input, rank_, sources_, own_output, sub_slot(rank_, step, size_), streaming[k % 3],
-           chunk.bytes);
+    reduce(reduction, own_input, rank_, sources_, after(1), own_output, chunk.bytes);
     post(mine.reduced, step + 1);
     return true;
   };
@@ -84,9 +80,9 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
       if (!wait((*flags_)[after(i)]->reduced, step + 1, abort_)) return false;
       Range chunk = range(k, after(i));
       output.seek(chunk.offset);
-      scatter(sub_slot(after(i), step, size_), output, chunk.bytes);
+      scatter(sub_slot(after(i + 1), step, after(i)), output, chunk.bytes);
     }
-    post(mine.consumed, step + 1);
+    post(mine.fetched, step + 1);
     return true;
   };
   for (uint32_t k = 0; k < steps + 2; ++k) {
@@ -94,7 +90,6 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
     if (k >= 1 && k - 1 < steps && !combine(k - 1)) return false;
     if (k >= 2 && !fetch(k - 2)) return false;
   }
-  store_choice_.pause();
   end_steps(steps);
   return true;
 }
@@ -128,7 +123,7 @@ bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::
   if (!once_.await_all()) return false;
   for (int member = 0; member < size_; ++member) sources_[member] = once_bytes(member, bytes) + own_offset;
   Cursor from(in[rank_]), to(out);
-  reduce(reduction, from, rank_, sources_, to, nullptr, false, total_bytes(out));
+  reduce(reduction, from, rank_, sources_, -1, to, total_bytes(out));
   end_once(bytes);
   return true;
 }
@@ -137,22 +132,19 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
                                               const Pieces& out, size_t largest) {
   std::vector<Cursor> input = cursors_of(in);
   const std::vector<size_t> bytes = bytes_of(in);
-  const bool streaming = largest >= kStreamingBytes && store_choice_.best();
   Cursor output(out);
   auto publish = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      gather(input[member], sub_slot(rank_, step, member), Range(bytes[member], sub_bytes_, k).bytes,
-             streaming);
+      gather(input[member], sub_slot(rank_, step, member), Range(bytes[member], sub_bytes_, k).bytes);
     }
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::published, step + 1)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
-    reduce(reduction, input[rank_], rank_, sources_, output, nullptr, false,
-           Range(bytes[rank_], sub_bytes_, k).bytes);
+    reduce(reduction, input[rank_], rank_, sources_, -1, output, Range(bytes[rank_], sub_bytes_, k).bytes);
     return true;
   };
   return two_stages(parts(largest, sub_bytes_), publish, consume);

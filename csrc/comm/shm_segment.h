@@ -2,11 +2,13 @@
 //
 //   flags    kMaxCommunicators x size RankFlags
 //   staging  one area a rank, written by that rank only and shared by all communicators it is in:
-//              two one-shot buffers, then a ring of kSlots slots of P+1 sub-slots (P: members of the
+//              two one-shot buffers, then a ring of kSlots slots of P sub-slots (P: members of the
 //              communicator)
 //
 // Everything is touched only when used, so that the segment may be large and sparse.
 #pragma once
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,44 +23,50 @@ struct RankFlags {
   Flag once_done;  // all one-shot buffers up to that number were read
   // Pipeline steps:
   Flag published;  // this rank's input is in its slot
-  Flag reduced;    // the others' inputs were read, this rank's result is in its slot
-  Flag consumed;   // the others' results were read
+  Flag reduced;    // the others' inputs were read, this rank's result is in place
+  Flag fetched;    // the others' results were read
 };
 
 constexpr size_t kOnceBytes = 32 << 10;
-constexpr uint32_t kSlots = 8;
-constexpr size_t kSubSlotBytes = 256 << 10;
+constexpr uint32_t kSlots = 4;
 constexpr size_t kRingBytes = 32 << 20;  // at most, per rank
 
-// Shrinks with many members so that the ring keeps its size. A multiple of every element's size.
-constexpr size_t sub_slot_bytes(int members) {
-  return std::min(kSubSlotBytes, kRingBytes / kSlots / (static_cast<size_t>(members) + 1) / 64 * 64);
+// What one member puts into a slot for another, a multiple of every element's size. Small enough for the ring
+// to stay in the caches; where ranks must share processors, each gets more to do before it has to wait for
+// the next. All ranks on a host find the same. Shrinks with many members so that the ring keeps its size.
+inline size_t sub_slot_bytes(int ranks_on_host, int members) {
+  static const long processors = sysconf(_SC_NPROCESSORS_ONLN);  // takes microseconds
+  return std::min<size_t>(ranks_on_host > processors ? 128 << 10 : 64 << 10,
+                          kRingBytes / kSlots / members / 64 * 64);
 }
 
 class ShmSegment {
  public:
-  ShmSegment(void* memory, int size) : memory_(static_cast<std::byte*>(memory)), size_(size) {}
+  ShmSegment(void* memory, int size)
+      : flags_(static_cast<RankFlags*>(memory)),
+        staging_(static_cast<std::byte*>(memory) + flag_bytes(size)),
+        staging_bytes_(staging_bytes(size)),
+        size_(size) {}
 
   static size_t bytes(int size) { return flag_bytes(size) + static_cast<size_t>(size) * staging_bytes(size); }
 
-  RankFlags& flags(int slot, int rank) const {
-    return reinterpret_cast<RankFlags*>(memory_)[static_cast<size_t>(slot) * size_ + rank];
-  }
+  RankFlags& flags(int slot, int rank) const { return flags_[static_cast<size_t>(slot) * size_ + rank]; }
   std::byte* once(int rank, uint32_t number) const { return staging(rank) + (number & 1) * kOnceBytes; }
   std::byte* ring(int rank) const { return staging(rank) + 2 * kOnceBytes; }
+  int ranks() const { return size_; }
 
  private:
   static size_t flag_bytes(int size) {
     return (kMaxCommunicators * static_cast<size_t>(size) * sizeof(RankFlags) + 4095) / 4096 * 4096;
   }
   static size_t staging_bytes(int size) {
-    return 2 * kOnceBytes + std::min(kRingBytes, kSlots * (static_cast<size_t>(size) + 1) * kSubSlotBytes);
+    return 2 * kOnceBytes + kSlots * static_cast<size_t>(size) * sub_slot_bytes(size, size);
   }
-  std::byte* staging(int rank) const {
-    return memory_ + flag_bytes(size_) + static_cast<size_t>(rank) * staging_bytes(size_);
-  }
+  std::byte* staging(int rank) const { return staging_ + static_cast<size_t>(rank) * staging_bytes_; }
 
-  std::byte* memory_;
+  RankFlags* flags_;
+  std::byte* staging_;
+  size_t staging_bytes_;
   int size_;
 };
 

@@ -24,7 +24,7 @@ class ShmTransport final : public Transport {
   void reset(int slot) override {
     RankFlags& flags = segment_.flags(slot, rank_);
     for (Flag* flag : {&flags.once[0], &flags.once[1], &flags.once_done, &flags.published, &flags.reduced,
-                       &flags.consumed}) {
+                       &flags.fetched}) {
       flag->value.store(0, std::memory_order_release);
     }
     // The barrier before this call has shown that everything was read.

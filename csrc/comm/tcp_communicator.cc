@@ -77,16 +77,16 @@ Status TcpCommunicator::allreduce_whole(const Reduction& reduction, const Pieces
   std::byte* memory = staging(stride * size_);
   std::vector<Piece> copies(size_);
   std::vector<Share> received;
-  std::vector<const void*> sources;
+  std::vector<std::byte*> sources;
   for (int i = 0; i < size_; ++i) {
     copies[i] = {memory + i * stride, bytes};
     received.push_back({Cursor(&copies[i], 1), bytes});
-    sources.push_back(copies[i].data);
+    sources.push_back(static_cast<std::byte*>(copies[i].data));
   }
   if (Status status = direct(std::vector<Share>(size_, share_of(in)), std::move(received)); !status.ok())
     return status;
   Cursor from(in), to(out);
-  reduce(reduction, from, rank_, sources, to, nullptr, false, bytes);
+  reduce(reduction, from, rank_, sources, -1, to, bytes);
   return {};
 }
 

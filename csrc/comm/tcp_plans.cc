@@ -108,7 +108,7 @@ void ReducePlan::received(int index) {
 
 void ReducePlan::combine() {
   for (size_t i = 0; i < sources_.size(); ++i) sources_[i] = staging_ + i * chunk_;
-  reduce(reduction_, own_input_, rank_, sources_, own_output_, nullptr, false, chunk_bytes(rank_, combined_));
+  reduce(reduction_, own_input_, rank_, sources_, -1, own_output_, chunk_bytes(rank_, combined_));
   ++combined_;
   arrived_ = 0;
 }

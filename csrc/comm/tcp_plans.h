@@ -76,7 +76,7 @@ class ReducePlan final : public Plan {
   std::vector<size_t> bytes_;  // of each share
   std::vector<Piece> staged_;  // one a peer
   std::vector<Peer> peers_;
-  std::vector<const void*> sources_;
+  std::vector<std::byte*> sources_;
   Cursor own_input_, own_output_;
   size_t combined_ = 0;  // chunks of the own share
   int arrived_ = 0;      // contributions to the chunk that is next

@@ -35,21 +35,11 @@ inline Halves narrow(Words v) {
 inline Floats float16_to_float(const uint16_t* from) { return _mm256_cvtph_ps(load_halves(from)); }
 inline Halves float_to_float16(Floats v) { return (Halves)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT); }
 
-template <class V>
-inline void stream_store(void* to, V v) {
-  if constexpr (sizeof v == 32)
-    _mm256_stream_si256(static_cast<__m256i*>(to), (__m256i)v);
-  else
-    _mm_stream_si128(static_cast<__m128i*>(to), (__m128i)v);
-}
-inline void stream_fence() { _mm_sfence(); }
-
 }  // namespace
 }  // namespace hvd::kernels
 
 #include "kernels/adasum.h"
 #include "kernels/reduce.h"
-#include "kernels/streaming.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -58,6 +48,6 @@ inline void stream_fence() { _mm_sfence(); }
 #endif
 
 namespace hvd::kernels {
-const Table kAvx2Table = {"avx2", reduce_any, copy_streaming_bytes, dots_any, combine_any};
+const Table kAvx2Table = {"avx2", reduce_any, dots_any, combine_any};
 }
 #endif

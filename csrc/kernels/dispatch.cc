@@ -42,9 +42,9 @@ const Table& table() { return *selected().load(std::memory_order_relaxed); }
 
 }  // namespace
 
-void reduce(const Reduction& reduction, void* to, void* copy, bool stream_copy, const void* const* sources,
-            int n, size_t count) {
-  if (n > 0 && count > 0) table().reduce(reduction, to, copy, stream_copy, sources, n, count);
+void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
+            size_t count) {
+  if (n > 0 && count > 0) table().reduce(reduction, to, copy, sources, n, count);
 }
 
 void scale(DataType type, void* to, const void* from, size_t count, double factor) {
@@ -55,11 +55,7 @@ void scale(DataType type, void* to, const void* from, size_t count, double facto
   Reduction reduction;
   reduction.type = type;
   reduction.factor = factor;
-  reduce(reduction, to, nullptr, false, &from, 1, count);
-}
-
-void copy_streaming(void* to, const void* from, size_t bytes) {
-  if (bytes > 0) table().copy_streaming(to, from, bytes);
+  reduce(reduction, to, nullptr, &from, 1, count);
 }
 
 void dots(DataType type, const void* a, const void* b, size_t count, double dots[3]) {

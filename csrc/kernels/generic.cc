@@ -30,17 +30,6 @@ inline Halves narrow(Words v) {
   __builtin_memcpy(&halves, &packed, sizeof halves);
   return halves;
 }
-template <class V>
-inline void stream_store(void* to, V v) {
-  if constexpr (sizeof v == 16) {
-    _mm_stream_si128(static_cast<__m128i*>(to), (__m128i)v);
-  } else {
-    long long word;
-    __builtin_memcpy(&word, &v, sizeof word);
-    _mm_stream_si64(static_cast<long long*>(to), word);
-  }
-}
-inline void stream_fence() { _mm_sfence(); }
 #else
 inline Words widen(const uint16_t* from) {
   Halves halves;
@@ -48,11 +37,6 @@ inline Words widen(const uint16_t* from) {
   return __builtin_convertvector(halves, Words);
 }
 inline Halves narrow(Words v) { return __builtin_convertvector(v, Halves); }
-template <class V>
-inline void stream_store(void* to, V v) {
-  __builtin_memcpy(to, &v, sizeof v);
-}
-inline void stream_fence() {}
 #endif
 
 // The same values as the F16C instructions, and the same NaNs once they have been stored again.
@@ -87,8 +71,7 @@ inline Halves float_to_float16(Floats v) {
 
 #include "kernels/adasum.h"
 #include "kernels/reduce.h"
-#include "kernels/streaming.h"
 
 namespace hvd::kernels {
-const Table kGenericTable = {"generic", reduce_any, copy_streaming_bytes, dots_any, combine_any};
+const Table kGenericTable = {"generic", reduce_any, dots_any, combine_any};
 }

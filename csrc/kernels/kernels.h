@@ -11,17 +11,13 @@ namespace hvd::kernels {
 
 // to[i] = finish(sources[0][i] op sources[1][i] op ... sources[n-1][i]), combined in that order, see
 // Reduction. float16 and bfloat16 are combined and finished in float32 and rounded once (to nearest even).
-// `to` may be exactly one of the sources; `copy` (or nullptr) receives the same values and overlaps nothing;
-// `stream_copy` asks for non-temporal stores to `copy`.
-void reduce(const Reduction& reduction, void* to, void* copy, bool stream_copy, const void* const* sources,
-            int n, size_t count);
+// `to` may be exactly one of the sources, `copy` (or nullptr), which receives the same values, another one.
+void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
+            size_t count);
 
 // to[i] = from[i] * factor; may be in place. Integers multiply in double and truncate toward zero; bool is
 // unchanged; float16, bfloat16 and float32 multiply in float, complex by the real factor.
 void scale(DataType type, void* to, const void* from, size_t count, double factor);
-
-// memcpy with non-temporal stores, ordered before later stores of this thread.
-void copy_streaming(void* to, const void* from, size_t bytes);
 
 // Adasum. dots[0] += a·b, dots[1] += a·a, dots[2] += b·b, in double. Floating types only.
 void dots(DataType type, const void* a, const void* b, size_t count, double dots[3]);

@@ -1,10 +1,10 @@
 // reduce() for the instruction set of the including file; see elements.h for how that works.
 #pragma once
 
+#include "base/cache_line.h"
 #include "base/types.h"
 #include "kernels/elements.h"
 #include "kernels/integer_finish.h"
-#include "kernels/streaming.h"
 
 namespace hvd::kernels {
 namespace {
@@ -12,8 +12,6 @@ namespace {
 constexpr size_t kUnroll = 4;
 constexpr int kMaxRest = 15;          // sources beside the first; more at once defeat the prefetchers
 constexpr size_t kBlockBytes = 8192;  // of a block: a fraction of the first-level cache
-
-enum class CopyMode { kNone, kCached, kStream };
 
 // Reduces `first` and the `n` sources `rest` (read from their element `offset` on), in this order.
 // First, E and Out have the same kLanes and Vector; they differ only where intermediate results of 16-bit
@@ -31,9 +29,14 @@ struct Pass {
   bool scaled;
   typename E::Scalar factor;
 
-  template <size_t kVectors, CopyMode kMode>
+  template <size_t kVectors, bool kCopy>
   HVD_INLINE void step(size_t i) const {
     constexpr size_t kLanes = E::kLanes;
+    if constexpr (kCopy) {
+#pragma GCC unroll 4
+      for (size_t at = 0; at < kVectors * kLanes * sizeof copy[0]; at += kCacheLine)
+        own_line(reinterpret_cast<const unsigned char*>(copy + i) + at);
+    }
     V v[kVectors];
 #pragma GCC unroll 4
     for (size_t u = 0; u < kVectors; ++u) v[u] = First::load(first + i + u * kLanes);
@@ -55,14 +58,9 @@ struct Pass {
 #pragma GCC unroll 4
     for (size_t u = 0; u < kVectors; ++u) store_raw(to + i + u * kLanes, packed[u]);
     // One destination after the other: alternating between two cache lines is up to twice as slow.
-    if constexpr (kMode != CopyMode::kNone) {
+    if constexpr (kCopy) {
 #pragma GCC unroll 4
-      for (size_t u = 0; u < kVectors; ++u) {
-        if constexpr (kMode == CopyMode::kCached)
-          store_raw(copy + i + u * kLanes, packed[u]);
-        else
-          stream_store(copy + i + u * kLanes, packed[u]);
-      }
+      for (size_t u = 0; u < kVectors; ++u) store_raw(copy + i + u * kLanes, packed[u]);
     }
   }
 
@@ -84,33 +82,22 @@ struct Pass {
     if (copy) __builtin_memcpy(copy + i, &packed, count * sizeof to[0]);
   }
 
-  template <CopyMode kMode>
-  HVD_NOINLINE void range(size_t begin, size_t end) const {
+  template <bool kCopy>
+  HVD_NOINLINE void range(size_t end) const {
     constexpr size_t kLanes = E::kLanes;
     const Pass local = *this;  // stays in registers: the stores could change *this for all the compiler knows
-    size_t i = begin;
-    for (; i + kUnroll * kLanes <= end; i += kUnroll * kLanes) local.template step<kUnroll, kMode>(i);
-    for (; i + kLanes <= end; i += kLanes) local.template step<1, kMode>(i);
+    size_t i = 0;
+    for (; i + kUnroll * kLanes <= end; i += kUnroll * kLanes) local.template step<kUnroll, kCopy>(i);
+    for (; i + kLanes <= end; i += kLanes) local.template step<1, kCopy>(i);
     if (i < end) partial(i, end - i);
   }
 
-  void run(size_t count) const { range<CopyMode::kNone>(0, count); }
-
-  void run_with_copy(size_t count, bool stream) const {
-    size_t head = bytes_to_line(copy);
-    if (!stream || head % sizeof copy[0] != 0) return range<CopyMode::kCached>(0, count);
-    head /= sizeof copy[0];
-    if (head > count) head = count;
-    range<CopyMode::kCached>(0, head);
-    range<CopyMode::kStream>(head, count);
-    stream_fence();
-  }
+  void run(size_t count) const { copy ? range<true>(count) : range<false>(count); }
 };
 
 struct Job {
   void* to;
   void* copy;
-  bool stream;
   const void* const* sources;
   int n;
   size_t begin, end;  // elements
@@ -152,12 +139,8 @@ void reduce_plain(const Job& job) {
   }
 }
 
-void copy_bytes(void* to, const void* from, size_t bytes, bool stream) {
-  if (!to || to == from) return;
-  if (stream)
-    copy_streaming_bytes(to, from, bytes);
-  else
-    __builtin_memcpy(to, from, bytes);
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (to && to != from) __builtin_memcpy(to, from, bytes);
 }
 
 // Reduces block by block; applies `finish` to each and copies it while it is in the first-level cache.
@@ -172,7 +155,7 @@ HVD_INLINE void reduce_in_blocks(const Job& job, Reduce reduce, Finish finish) {
     T* const block = static_cast<T*>(job.to) + part.begin;
     const size_t count = part.end - part.begin;
     finish(block, count);
-    if (job.copy) copy_bytes(static_cast<T*>(job.copy) + part.begin, block, count * sizeof(T), job.stream);
+    if (job.copy) copy_bytes(static_cast<T*>(job.copy) + part.begin, block, count * sizeof(T));
   }
 }
 
@@ -190,7 +173,7 @@ void reduce_as(const Job& job) {
                                    static_cast<Stored*>(job.copy) + job.begin,
                                    job.factor != 1.0,
                                    to_factor<E>(job.factor)};
-      return only.run_with_copy(job.end - job.begin, job.stream);
+      return only.run(job.end - job.begin);
     }
   }
   reduce_in_blocks<Stored>(job, reduce_plain<E, Op>, [](Stored*, size_t) {});
@@ -240,13 +223,13 @@ void reduce_bool(const Reduction& reduction, const Job& job) {
   return all ? reduce_as<Bool, And>(job) : reduce_as<Bool, Or>(job);
 }
 
-void reduce_any(const Reduction& reduction, void* to, void* copy, bool stream, const void* const* sources,
-                int n, size_t count) {
-  Job job{to, copy, stream, sources, n, 0, count, reduction.factor};
+void reduce_any(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
+                size_t count) {
+  Job job{to, copy, sources, n, 0, count, reduction.factor};
   const bool unchanged = n == 1 && reduction.factor == 1.0 && reduction.divisor <= 1;
   if (unchanged && reduction.type != DataType::kBool) {
-    copy_bytes(copy, sources[0], count * size_of(reduction.type), stream);
-    return copy_bytes(to, sources[0], count * size_of(reduction.type), false);
+    copy_bytes(copy, sources[0], count * size_of(reduction.type));
+    return copy_bytes(to, sources[0], count * size_of(reduction.type));
   }
   // Floating types have no truncation to keep apart, so a divisor is part of the factor.
   if (reduction.divisor > 1) job.factor /= static_cast<double>(reduction.divisor);

@@ -10,9 +10,8 @@ namespace hvd::kernels {
 // See kernels.h for the contracts. Every table holds the same templates, compiled for another vector width.
 struct Table {
   const char* name;
-  void (*reduce)(const Reduction& reduction, void* to, void* copy, bool stream_copy,
-                 const void* const* sources, int n, size_t count);
-  void (*copy_streaming)(void* to, const void* from, size_t bytes);
+  void (*reduce)(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
+                 size_t count);
   void (*dots)(DataType type, const void* a, const void* b, size_t count, double dots[3]);
   void (*combine)(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
 };

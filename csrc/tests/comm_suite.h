@@ -212,8 +212,8 @@ inline Bytes reduced(const Reduction& reduction, const std::vector<Bytes>& input
   Bytes result(inputs[0].size());
   std::vector<const void*> sources;
   for (const Bytes& input : inputs) sources.push_back(input.data());
-  hvd::kernels::reduce(reduction, result.data(), nullptr, false, sources.data(),
-                       static_cast<int>(sources.size()), result.size() / hvd::size_of(reduction.type));
+  hvd::kernels::reduce(reduction, result.data(), nullptr, sources.data(), static_cast<int>(sources.size()),
+                       result.size() / hvd::size_of(reduction.type));
   return result;
 }
 
