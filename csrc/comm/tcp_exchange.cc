@@ -15,9 +15,10 @@ namespace {
 
 constexpr size_t kBurst = 512 << 10;
 constexpr size_t kVectors = 64;
-// Looks at all sockets before going to sleep: an answer is often only microseconds away. More of them hurt
-// when ranks share a core.
-constexpr int kLooks = 8;
+// Looks at all sockets before going to sleep: an answer is often only microseconds away, and a wake-up takes
+// longer. They hurt when ranks share a core, so there are more after they were worth it and fewer after they
+// were not.
+constexpr int kFewestLooks = 4, kMostLooks = 64;
 constexpr int kSliceMilliseconds = 200;
 // A peer's death is also reported through the abort signal, with a better text: worth a moment's patience.
 constexpr int kGraceMilliseconds = 100;
@@ -61,9 +62,12 @@ Status Exchange::run(Plan& plan) {
     if (ended) return {};
     if (abort_.raised()) return abort_.reason();
     if (moved) {
+      if (looks > 0)
+        patience_ =
+            looks <= patience_ ? std::min(2 * patience_, kMostLooks) : std::max(patience_ / 2, kFewestLooks);
       looks = 0;
     } else {
-      wait(looks < kLooks ? 0 : kSliceMilliseconds);
+      wait(looks < patience_ ? 0 : kSliceMilliseconds);
       ++looks;
     }
   }

@@ -73,6 +73,7 @@ class Exchange {
   const AbortSignal& abort_;
   std::vector<pollfd> poll_;
   Status failure_;
+  int patience_ = 16;  // looks before sleeping
 };
 
 }  // namespace hvd
