@@ -34,7 +34,7 @@ _LOOPBACK = "127.0.0.1"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 _TRY_SECONDS = 3.0  # for one look at all addresses
 REMEDY = (
-    "install mpi4py on all hosts if MPI started the job, or name the host of rank 0 in "
+    "install the mpi4py that fits if MPI started the job, or name the host of rank 0 in "
     f"{ADDRESS} and a file with a secret of yours, the same on all hosts, in {KEY_FILE}, or use horovodrun"
 )
 
@@ -119,7 +119,10 @@ def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequenc
     if module is not None and mpi_world.fits(module, launched.rank, launched.size):
         return mpi_world.MpiMessenger(module, ranks)
     if not meeting.job:
-        raise ValueError(f"the ranks started by {meeting.launcher} cannot find each other: {REMEDY}")
+        stranger = "" if module is None else f" (the mpi4py that is installed uses {mpi_world.name(module)})"
+        raise ValueError(
+            f"the ranks started by {meeting.launcher} cannot find each other{stranger}: {REMEDY}"
+        )
     return Noticeboard([shared_directory()], _name(meeting.job, scope))
 
 

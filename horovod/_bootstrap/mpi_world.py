@@ -40,6 +40,11 @@ def size() -> int | None:
     return None if module is None else int(module.COMM_WORLD.Get_size())
 
 
+def name(module: Any) -> str:
+    """The library that mpi4py has loaded, for messages."""
+    return str(module.Get_library_version()).partition(",")[0].splitlines()[0].strip()
+
+
 def fits(module: Any, rank: int, size: int) -> bool:
     """Whether MPI sees what the launcher tells; an MPI that isn't the launcher's sees a world of one."""
     world = module.COMM_WORLD
