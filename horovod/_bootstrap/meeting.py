@@ -69,7 +69,7 @@ def prepared(
         return
     deadline = time.monotonic() + timeout
     one_host = identity.meeting.local is not None and identity.meeting.local[1] == launched.size
-    with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope)) as way:
+    with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope, deadline)) as way:
         if identity.rank != 0:
             found = _find(way, identity, one_host, deadline, timeout)
             # Whole seconds, at least one: they appear in messages.
@@ -96,7 +96,9 @@ def prepared(
             server.retire()
 
 
-def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequence[int], scope: str) -> Way:
+def _choose(
+    launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequence[int], scope: str, deadline: float
+) -> Way:
     """All ranks must come to the same conclusion."""
     if one_host:
         about = (meeting.job, launcher_process(meeting.marker), scope)
@@ -117,7 +119,7 @@ def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequenc
         return FixedAddress(meeting.address, meeting.port, meeting.address_from, key)
     module = mpi_world.load(must_be_loaded=not meeting.mpi)
     if module is not None and mpi_world.fits(module, launched.rank, launched.size):
-        return mpi_world.MpiMessenger(module, ranks)
+        return mpi_world.MpiMessenger(module, ranks, deadline)
     if not meeting.job:
         stranger = "" if module is None else f" (the mpi4py that is installed uses {mpi_world.name(module)})"
         raise ValueError(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import Hosts, why_not
-from conftest import Mpi
 from started_by import environment, places, rank, run
+from started_mpis import Mpi
 
 EACH_ALONE = ["0/2 0/1 0/2", "1/2 0/1 1/2"]
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Mpi
 from started_by import ROOT, environment, places, rank, run
+from started_mpis import Mpi
 
 ONE_HOST = [f"{number}/2 {number}/2 0/1" for number in range(2)]
 MPIRUN = shutil.which("mpirun")
