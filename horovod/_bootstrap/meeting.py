@@ -26,7 +26,7 @@ from horovod._bootstrap.fixed_address import KEY_FILE, FixedAddress, derived_key
 from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
 from horovod._bootstrap.launcher_process import launcher_process
 from horovod._bootstrap.notice import Notice
-from horovod._bootstrap.noticeboard import Noticeboard, host_directories, shared_directory
+from horovod._bootstrap.noticeboard import NAME_PREFIX, Noticeboard, host_directories, shared_directory
 from horovod._bootstrap.server import PURPOSE, RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
@@ -129,12 +129,14 @@ def _choose(
 
 
 def _secret(environ: Mapping[str, str]) -> bytes | None:
-    given = environ.get(SECRET, "").strip()
-    return given.encode() if given else read_key_file(environ)
+    given = environ.get(SECRET, "").strip().encode()
+    if given and len(given) < KEY_BYTES:  # without the value: it is a secret
+        raise ValueError(f"{SECRET} must have {KEY_BYTES} characters or more: openssl rand -hex 32")
+    return given or read_key_file(environ)
 
 
 def _name(*about: str) -> str:
-    return "job-" + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
+    return NAME_PREFIX + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
 
 
 def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout: float) -> Identity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
         assert notice.stat().st_mode & 0o777 == 0o600
         shutil.copy2(notice, home / "kept")
     (home / "kept").rename(notice)
+    for name, age in (("job-killed", 90000), ("job-starting", 60), ("of the user", 90000)):
+        (home / name).touch()
+        os.utime(home / name, (time.time() - age,) * 2)
     found: list[Identity] = []
 
     def other() -> None:
@@ -49,7 +53,7 @@ def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
         thread.join(15)
     assert found[0].key == second.key != first.key
     assert found[0].rendezvous == second.rendezvous
-    assert list(home.iterdir()) == []
+    assert sorted(path.name for path in home.iterdir()) == ["job-starting", "of the user"]
 
 
 def test_rank_0_does_not_come() -> None:
