@@ -71,14 +71,13 @@ def prepared(
     one_host = identity.meeting.local is not None and identity.meeting.local[1] == launched.size
     with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope, deadline)) as way:
         if identity.rank != 0:
-            found = _find(way, identity, one_host, deadline, timeout)
-            # Whole seconds, at least one: they appear in messages.
-            yield found, max(1, math.ceil(deadline - time.monotonic()))
+            yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
-        key = way.key if isinstance(way, FixedAddress) else secrets.token_bytes(KEY_BYTES)
-        port = way.port if isinstance(way, FixedAddress) else 0
+        key, port = secrets.token_bytes(KEY_BYTES), 0
         addresses = [_LOOPBACK] if one_host else _own_addresses()
-        listen_on = _named(way, addresses) if isinstance(way, FixedAddress) else addresses
+        listen_on = addresses
+        if isinstance(way, FixedAddress):
+            key, port, listen_on = way.key, way.port, _named(way, addresses)
         try:
             server = RendezvousServer(key, listen_on, port).start()
         except OSError as error:
@@ -86,14 +85,17 @@ def prepared(
                 f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
                 "another port with HOROVOD_GLOO_RENDEZVOUS_PORT"
             ) from error
+        place = replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses))
         try:
             with way.offer(Notice(tuple(server.endpoints), key)):
-                yield (
-                    replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses)),
-                    timeout,
-                )
+                yield place, _left(deadline)
         finally:
             server.retire()
+
+
+def _left(deadline: float) -> float:
+    """In whole seconds, at least one: it appears in messages."""
+    return max(1, math.ceil(deadline - time.monotonic()))
 
 
 def _choose(
@@ -125,7 +127,10 @@ def _choose(
         raise ValueError(
             f"the ranks started by {meeting.launcher} cannot find each other{stranger}: {REMEDY}"
         )
-    return Noticeboard([shared_directory()], _name(meeting.job, scope))
+    try:
+        return Noticeboard([shared_directory()], _name(meeting.job, scope))
+    except ValueError as error:
+        raise ValueError(f"{error}; {REMEDY}") from None
 
 
 def _secret(environ: Mapping[str, str]) -> bytes | None:

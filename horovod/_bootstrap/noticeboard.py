@@ -11,7 +11,6 @@ import contextlib
 import os
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,7 +32,7 @@ def host_directories() -> list[Path]:
     """Places on this host, best first: in the last one anybody could have taken our name before us."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     own = [Path(runtime) / "horovod"] if runtime.startswith("/") else []
-    return [*own, shared_directory(), Path(tempfile.gettempdir()) / f"horovod-{os.geteuid()}"]
+    return [*own, shared_directory(), Path(f"/tmp/horovod-{os.geteuid()}")]
 
 
 class Noticeboard:
