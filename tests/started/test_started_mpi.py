@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -73,7 +74,7 @@ def test_mpi_without_what_it_takes(mpich: Mpi) -> None:
     hidden = [f"--unset={name}" for name in ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")]
     began = time.monotonic()
     code, output = run([mpich.mpiexec, "-n", "2", "env", *hidden, *rank("well")], environment())
-    assert code != 0 and time.monotonic() - began < 15
+    assert code != 0 and time.monotonic() - began < 20
     assert (
         "install the mpi4py that fits" in output
         and "HOROVOD_SECRET_KEY_FILE" in output
@@ -91,6 +92,6 @@ def test_a_rank_that_dies() -> None:
 @needs_mpirun
 def test_a_rank_that_does_not_come() -> None:
     began = time.monotonic()
-    code, output = run([*mpirun(3), *rank("absent")], environment(HOROVOD_START_TIMEOUT="2"))
-    assert code != 0 and time.monotonic() - began < 15
-    assert "only 2 of 3 ranks came within 2 s; missing: rank 2" in output, output
+    code, output = run([*mpirun(3), *rank("absent")], environment(HOROVOD_START_TIMEOUT="4"))
+    assert code != 0 and time.monotonic() - began < 20
+    assert re.search("only 2 of 3 ranks came within [1-4] s; missing: rank 2", output), output
