@@ -40,6 +40,8 @@ def well() -> None:
 
 
 def die() -> None:
+    # The launcher ends the survivors too, perhaps before they have said what they saw.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     hvd.init()
     total()
     if hvd.rank() == hvd.size() - 1:

@@ -73,5 +73,5 @@ def test_an_allocation_is_not_a_job(slurm: Slurm) -> None:
 
 
 def test_a_rank_that_dies(slurm: Slurm) -> None:
-    code, output = run(["srun", "-N", "2", "-n", "3", "-K", *rank("die")], environment(**slurm.variables))
+    code, output = run(["srun", "-N", "2", "-n", "3", *rank("die")], environment(**slurm.variables))
     assert code != 0 and "saw: rank 2" in output, output
