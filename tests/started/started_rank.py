@@ -43,10 +43,10 @@ def die() -> None:
     # The launcher ends the survivors too, perhaps before they have said what they saw.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     hvd.init()
-    total()
-    if hvd.rank() == hvd.size() - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
+        total()
+        if hvd.rank() == hvd.size() - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
         while True:
             total()
     except hvd.HorovodInternalError as error:
