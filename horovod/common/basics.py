@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from horovod import _core
 from horovod._bootstrap import identity as identities
+from horovod._bootstrap import meeting as meetings
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
 from horovod.common import handles
@@ -20,7 +21,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, register
 from horovod.common.session import Place, Session, state
 
 if TYPE_CHECKING:
-    from horovod._bootstrap.identity import Identity
+    from horovod._bootstrap.identity import Identity, Meeting
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
 
@@ -246,13 +247,25 @@ def _affinity(config: Config, place: Place) -> int:
     return cores[place.local_rank]
 
 
+def _check_local(meeting: Meeting, place: Place, host: str) -> None:
+    """Whether the hosts' names agree with what another launcher says about them."""
+    told = meeting.local
+    if told is None or told == (place.local_rank, place.local_size):
+        return
+    raise ValueError(
+        f"{meeting.launcher} says local rank {told[0]} of {told[1]}, but by the names of the hosts "
+        f"rank {place.rank} is number {place.local_rank} of {place.local_size} on {host}: give each "
+        "host a name of its own, with HOROVOD_HOSTNAME if need be"
+    )
+
+
 def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
-    identity = identities.detect(os.environ)
-    launched = list(range(identity.size))
-    if members and members != launched:
-        identity = _select(identity, members)
+    launched = identities.detect(os.environ)
+    everyone = list(range(launched.size))
+    if members and members != everyone:
+        identity = _select(launched, members)
     else:
-        members = []
+        identity, members = launched, []
     # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
     prefix = "-".join(map(str, members)) + ":" if members else ""
     group = f"{prefix}{identity.size}"
@@ -260,23 +273,28 @@ def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> 
     state.inits[group] = number + 1
     # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not given.
     explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
+    timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
+    scope = f"{group}.{number}"
     try:
-        world = worlds.connect(
-            identity,
-            transport=config.transport,
-            timeout=config.gloo_timeout_seconds if explicit else config.start_timeout,
-            peer_timeout=config.peer_timeout_seconds,
-            process_sets=[list(process_set.ranks or ()) for process_set in sets],
-            scope=f"{group}.{number}",
-            shm_bytes=_core.shm_bytes,
-        )
+        with meetings.prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
+            world = worlds.connect(
+                ready,
+                transport=config.transport,
+                timeout=left,
+                peer_timeout=config.peer_timeout_seconds,
+                process_sets=[list(process_set.ranks or ()) for process_set in sets],
+                scope=scope,
+                shm_bytes=_core.shm_bytes,
+            )
     except HorovodInternalError as error:
         # The rendezvous can't tell a mistake in the script from a failure; users of init() expect to.
         if "process sets" in str(error):
             raise ValueError(f"hvd.init(process_sets=...): {error}") from error
         raise
     place = place_of(world.rank, [peer.host for peer in world.peers])
-    if not members:
+    if not members and identity.meeting is not None:
+        _check_local(identity.meeting, place, identity.host)
+    elif not members:
         # The launcher's numbering is the one that users see in the environment.
         place = place._replace(
             local_rank=world.local_rank,
