@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from horovod import _core
 from horovod._bootstrap import identity as identities
+from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
 from horovod.common import handles
@@ -249,8 +250,10 @@ def _affinity(config: Config, place: Place) -> int:
 def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
     identity = identities.detect(os.environ)
     launched = list(range(identity.size))
+    groups = None if config.topology is None else topologies.groups_of(config.topology, identity.size)
     if members and members != launched:
         identity = _select(identity, members)
+        groups = None if groups is None else [groups[member] for member in members]
     else:
         members = []
     # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
@@ -264,6 +267,7 @@ def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> 
         world = worlds.connect(
             identity,
             transport=config.transport,
+            groups=groups,
             timeout=config.gloo_timeout_seconds if explicit else config.start_timeout,
             peer_timeout=config.peer_timeout_seconds,
             process_sets=[list(process_set.ranks or ()) for process_set in sets],

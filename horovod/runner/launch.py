@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.runner import environment, flags, ssh
 from horovod.runner.check_build import check_build
@@ -77,6 +78,10 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     for name in flags.without_effect(args, from_file):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     slots = assign_ranks(_hosts(args), args.np)
+    # Also finds bad inherited values now rather than in each worker.
+    config = read({**environ, **settings})
+    if config.topology is not None:
+        groups_of(config.topology, args.np)
     remote = frozenset(host for host in {slot.hostname for slot in slots} if not is_local(host))
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
@@ -90,8 +95,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         directory=directory,
         settings=settings,
         interfaces=flags.interfaces(args),
-        # Also finds bad inherited values now rather than in each worker.
-        config=read({**environ, **settings}),
+        config=config,
         remote=remote,
         ssh=ssh.SshOptions(args.ssh_port, args.ssh_identity_file),
     )
