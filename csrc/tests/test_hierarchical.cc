@@ -314,6 +314,16 @@ TEST(allreduce_around_the_thresholds) {
   });
 }
 
+TEST(allreduce_in_blocks) {
+  for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}}) {
+    run_hosts(hosts, [](Communicator& comm, const HostList& hosts) {
+      // The first size that is cut, and one whose last block is shorter.
+      for (size_t count : {size_t{4} << 20, (size_t{7} << 20) + 1})
+        check_allreduce(comm, hosts, average(DataType::kFloat32, comm.size()), count, 150 + count);
+    });
+  }
+}
+
 TEST(the_size_does_not_matter) {
   run_layouts([](Communicator& comm, const HostList&) {
     for (DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
@@ -514,7 +524,7 @@ TEST(abort_ends_stuck_collectives) {
   // Within a host and between hosts somebody is missing: the last rank, alone on its host or not.
   for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 0, 1, 1}}) {
     for (const Collective& collective : collectives) {
-      for (size_t bytes : {size_t{4}, size_t{1} << 20}) {
+      for (size_t bytes : {size_t{4}, size_t{1} << 20, size_t{17} << 20}) {
         HostWorld world(hosts);
         on_threads(world.size(), [&](int rank) {
           const int last = world.size() - 1;

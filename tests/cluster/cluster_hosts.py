@@ -146,6 +146,13 @@ class Hosts:
     def mend(self, host: int) -> None:
         self.iptables(host, "-F")
 
+    def limit(self, rate: str) -> None:
+        """Gives eth0 of every host a rate (tc's notation) in both directions, as a switch port has."""
+        for host in range(1, self.count + 1):
+            for space, port in ((self.namespace(host), "eth0"), (f"{self._prefix}-sw", f"p0-{host}")):
+                shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+                run("ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", port, "root", *shape)
+
     def _write_files(self) -> None:
         directory = self.directory
         ssh = directory / "ssh"

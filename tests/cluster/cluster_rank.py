@@ -1,4 +1,4 @@
-"""One rank of the cluster tests: `sum` once, or `loop` until it fails and then tell when and how."""
+"""One rank of the cluster tests: `sum` once, `train`, or `loop` until it fails and then tell when and how."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ def check_sum() -> None:
     print(f"ok {place} on {socket.gethostname()} {os.environ['HOROVOD_HOSTNAME']} {addresses}")
 
 
+def train() -> None:
+    """A regression whose gradients are rounded in a way that depends on the order of their summation."""
+    random = np.random.default_rng(hvd.rank())
+    x, y = random.normal(size=(64, 20)).astype(np.float32), random.normal(size=64).astype(np.float32)
+    half = x.astype(np.float16)
+    w = hvd.broadcast(random.normal(size=20).astype(np.float32), 0, name="start")
+    for step in range(100):
+        gradient = x.T @ (x @ w - y) / len(x)
+        w -= 0.05 * hvd.allreduce(gradient, name="gradient")
+        w += 1e-4 * hvd.allreduce(half[step % 64], name="half")
+    digest = hashlib.sha256(w.tobytes()).hexdigest()
+    assert hvd.allgather_object(digest) == [digest] * hvd.size()
+    if hvd.rank() == 0:
+        print(f"digest {digest}")
+
+
 def loop() -> None:
     step = 0
     try:
@@ -58,10 +74,7 @@ def loop() -> None:
 
 def main() -> None:
     hvd.init()
-    if sys.argv[1] == "sum":
-        check_sum()
-    else:
-        loop()
+    {"sum": check_sum, "train": train, "loop": loop}[sys.argv[1]]()
 
 
 if __name__ == "__main__":
