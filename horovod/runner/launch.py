@@ -69,8 +69,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     from_file: dict[str, Value] = {}
     controller: str | None = None
     if args.config_file is not None:
-        with open(args.config_file, encoding="utf-8") as file:
-            from_file, controller = flags.read_config_file(file.read(), args.config_file)
+        from_file, controller = flags.read_config_file(_text_of(args.config_file), args.config_file)
     missing = flags.not_supported(args, controller)
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
@@ -105,9 +104,16 @@ def _hosts(args: argparse.Namespace) -> list[HostInfo]:
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:
-        with open(args.hostfile, encoding="utf-8") as file:
-            return parse_hostfile(file.read(), args.hostfile)
+        return parse_hostfile(_text_of(args.hostfile), args.hostfile)
     return [HostInfo("localhost", args.np)]
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        try:
+            return file.read()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _host_plans(
