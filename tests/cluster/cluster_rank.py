@@ -1,4 +1,7 @@
-"""One rank of the cluster tests: `sum` once, `train`, or `loop` until it fails and then tell when and how."""
+"""One rank of the cluster tests: `sum` once, `train`, or `loop [numbers]` until it fails.
+
+The last one then tells when and how.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +63,10 @@ def train() -> None:
 
 def loop() -> None:
     step = 0
+    data = np.ones(int(sys.argv[2]) if len(sys.argv) > 2 else 1000, np.float32)
     try:
         while True:
-            hvd.allreduce(np.ones(1000, np.float32), name="loop")
+            hvd.allreduce(data, name="loop")
             if step == 0:
                 print(f"running {os.getpid()} on {socket.gethostname()}", flush=True)
             step += 1
