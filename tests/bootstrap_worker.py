@@ -151,6 +151,7 @@ def main() -> None:
             world = connect(
                 identity,
                 transport=plan["transport"],
+                groups=plan.get("groups"),
                 timeout=plan.get("timeout", 20),
                 peer_timeout=plan.get("peer_timeout", 10),
                 process_sets=plan.get("process_sets", []),

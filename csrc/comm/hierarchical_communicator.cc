@@ -11,6 +11,8 @@ namespace {
 
 // Another member of the host takes part in the exchange with the other hosts for each of these.
 constexpr size_t kShareBytes = 8 << 10;
+// What an allreduce exchanges at a time: long for the network, short for the work within the host.
+constexpr size_t kBlockBytes = 8 << 20;
 // How much memory the hosts' results of a reducescatter may take.
 constexpr size_t kStagingBytes = 16 << 20;
 constexpr size_t kSmallestRound = 64 << 10;
@@ -63,11 +65,12 @@ size_t round_bytes(const HierarchicalLayout& layout) {
 }  // namespace
 
 HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Channels channels,
-                                                   std::vector<std::byte>& staging)
+                                                   std::vector<std::byte>& staging, SideThread& network)
     : layout_(std::move(layout)),
       channels_(std::move(channels)),
       round_bytes_(round_bytes(layout_)),
-      staging_(staging) {}
+      staging_(staging),
+      network_(network) {}
 
 Status HierarchicalCommunicator::barrier() {
   Status status = channels_.local->barrier();
@@ -75,27 +78,73 @@ Status HierarchicalCommunicator::barrier() {
   return status.ok() ? channels_.local->barrier() : status;
 }
 
-// Some members of each host own a share of the data: they combine the host's values of it, then exchange it
-// with the owners on the other hosts.
 Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   const size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
+  Cursor input(in), output(out);
+  if (bytes >= 2 * kBlockBytes) return allreduce_blocks(reduction, input, output, bytes);
+  const Shared all = cut(input, output, bytes);
+  Status status = combine_within_host(reduction, all);
+  if (status.ok()) status = exchange(reduction, all);
+  return status.ok() ? share_out(all) : status;
+}
+
+// While a block is exchanged with the other hosts, the next one is combined within the host and the one
+// before is shared out.
+Status HierarchicalCommunicator::allreduce_blocks(const Reduction& reduction, Cursor& in, Cursor& out,
+                                                  size_t bytes) {
+  const size_t blocks = bytes / kBlockBytes;
+  const size_t length = round_up(parts(bytes, blocks), 64);
+  Shared before;
+  Status status;
+  for (size_t i = 0; i <= blocks && status.ok(); ++i) {
+    Shared now;
+    if (i < blocks) {
+      now = cut(in, out, Range(bytes, length, i).bytes);
+      status = combine_within_host(reduction, now);
+    }
+    if (Status exchanged = network_.wait(); status.ok()) status = std::move(exchanged);
+    if (status.ok() && i < blocks) {
+      network_.start([this, reduction, now] { return exchange(reduction, now); });
+    }
+    if (status.ok() && i > 0) status = share_out(before);
+    before = std::move(now);
+  }
+  // Whatever has failed, the network thread must not be left with the caller's memory.
+  if (Status exchanged = network_.wait(); status.ok()) status = std::move(exchanged);
+  return status;
+}
+
+// Some members of each host own a share of the data: they combine the host's values of it, then exchange it
+// with the owners on the other hosts.
+HierarchicalCommunicator::Shared HierarchicalCommunicator::cut(Cursor& in, Cursor& out, size_t bytes) const {
   const size_t owners =
       std::clamp<size_t>(bytes / kShareBytes, 1, static_cast<size_t>(layout_.complete_lanes()));
   const size_t share = round_up(parts(bytes, owners), 64);
-  const auto own = static_cast<size_t>(layout_.local());
-  std::vector<Pieces> inputs(static_cast<size_t>(layout_.local_size())), outputs(inputs.size());
-  Cursor input(in), output(out);
+  const auto members = static_cast<size_t>(layout_.local_size());
+  Shared shared{owners, std::vector<Pieces>(members), std::vector<Pieces>(members)};
   for (size_t i = 0; i < owners; ++i) {
     const size_t length = Range(bytes, share, i).bytes;
-    inputs[i] = take(input, length);
-    outputs[i] = take(output, length);
+    shared.inputs[i] = take(in, length);
+    shared.outputs[i] = take(out, length);
   }
-  Status status = channels_.local->reducescatter(within_host(reduction), inputs, outputs[own]);
-  if (status.ok() && own < owners)
-    status = channels_.lanes[own]->allreduce(reduction, outputs[own], outputs[own]);
-  if (!status.ok()) return status;
-  return owners == 1 ? channels_.local->broadcast(out, 0) : channels_.local->allgather(outputs[own], outputs);
+  return shared;
+}
+
+Status HierarchicalCommunicator::combine_within_host(const Reduction& reduction, const Shared& shared) {
+  return channels_.local->reducescatter(within_host(reduction), shared.inputs,
+                                        shared.outputs[layout_.local()]);
+}
+
+Status HierarchicalCommunicator::exchange(const Reduction& reduction, const Shared& shared) {
+  const auto own = static_cast<size_t>(layout_.local());
+  if (own >= shared.owners) return {};
+  return channels_.lanes[own]->allreduce(reduction, shared.outputs[own], shared.outputs[own]);
+}
+
+Status HierarchicalCommunicator::share_out(const Shared& shared) {
+  if (shared.owners > 1) return channels_.local->allgather(shared.outputs[layout_.local()], shared.outputs);
+  return channels_.local->broadcast(shared.outputs[0], 0);
 }
 
 Status HierarchicalCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,

@@ -12,6 +12,7 @@
 #include "comm/communicator.h"
 #include "comm/hierarchical_layout.h"
 #include "comm/pieces.h"
+#include "comm/side_thread.h"
 
 namespace hvd {
 
@@ -22,8 +23,10 @@ class HierarchicalCommunicator final : public Communicator {
     std::vector<std::unique_ptr<Communicator>> lanes;  // in host order; null unless this rank serves the lane
     std::unique_ptr<Communicator> flat;                // all members
   };
-  // `staging` belongs to the transport and serves one collective at a time; it grows when needed.
-  HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging);
+  // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
+  // time.
+  HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging,
+                           SideThread& network);
 
   int rank() const override { return layout_.rank(); }
   int size() const override { return layout_.size(); }
@@ -35,6 +38,16 @@ class HierarchicalCommunicator final : public Communicator {
   Status alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) override;
 
  private:
+  // A block of an allreduce, by member of this host; only the first `owners` have a share.
+  struct Shared {
+    size_t owners = 0;
+    std::vector<Pieces> inputs, outputs;
+  };
+  Status allreduce_blocks(const Reduction& reduction, Cursor& in, Cursor& out, size_t bytes);
+  Shared cut(Cursor& in, Cursor& out, size_t bytes) const;  // the next `bytes`, moving the cursors
+  Status combine_within_host(const Reduction& reduction, const Shared& shared);
+  Status exchange(const Reduction& reduction, const Shared& shared);
+  Status share_out(const Shared& shared);
   // The next bytes[r] of each rank's share, moving the cursors.
   Status reducescatter_round(const Reduction& reduction, std::vector<Cursor>& in, Cursor& out,
                              const std::vector<size_t>& bytes);
@@ -48,6 +61,7 @@ class HierarchicalCommunicator final : public Communicator {
   const Channels channels_;
   const size_t round_bytes_;  // of each rank's share in a round of reducescatter
   std::vector<std::byte>& staging_;
+  SideThread& network_;
 };
 
 }  // namespace hvd

@@ -40,7 +40,8 @@ class HierarchicalTransport final : public Transport {
                                                    : nullptr);
     }
     channels.flat = tcp_->open(slot, members);
-    return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_);
+    return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_,
+                                                      network_);
   }
 
   void reset(int slot) override {
@@ -64,6 +65,7 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<Transport> tcp_;
   std::unique_ptr<Transport> shm_;  // null: this rank is alone on its host
   std::vector<std::byte> staging_;
+  SideThread network_;
 };
 
 }  // namespace

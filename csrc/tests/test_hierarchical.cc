@@ -314,6 +314,15 @@ TEST(allreduce_around_the_thresholds) {
   });
 }
 
+TEST(allreduce_in_blocks) {
+  for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}}) {
+    run_hosts(hosts, [](Communicator& comm, const HostList& hosts) {
+      // Three blocks, the last one shorter; wide numbers, as the reference is slow.
+      check_allreduce(comm, hosts, average(DataType::kFloat64, comm.size()), (size_t{7} << 19) + 1, 150);
+    });
+  }
+}
+
 TEST(the_size_does_not_matter) {
   run_layouts([](Communicator& comm, const HostList&) {
     for (DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
@@ -514,7 +523,7 @@ TEST(abort_ends_stuck_collectives) {
   // Within a host and between hosts somebody is missing: the last rank, alone on its host or not.
   for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 0, 1, 1}}) {
     for (const Collective& collective : collectives) {
-      for (size_t bytes : {size_t{4}, size_t{1} << 20}) {
+      for (size_t bytes : {size_t{4}, size_t{1} << 20, size_t{17} << 20}) {
         HostWorld world(hosts);
         on_threads(world.size(), [&](int rank) {
           const int last = world.size() - 1;

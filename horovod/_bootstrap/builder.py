@@ -22,6 +22,7 @@ from horovod._bootstrap.doorway import Doorway
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.membership import PROTOCOL, READY
+from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
 
 CONTROL, LIVENESS, MESH = "control", "liveness", "mesh"
@@ -54,11 +55,13 @@ class Builder:
         self._expected: dict[bytes, str] = {}
         self._dialers: dict[tuple[str, int], Dialer] = {}
         self._infos: list[Message] = []
+        self._wanted: Sequence[int] | None = None  # the group of each rank according to the setting
         self._token = ""
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
         self._met: list[bool] = [False] * identity.size  # ranks that have met the first rank of their host
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
-        self.local_ranks: list[int] = [identity.rank]  # those of this host, sorted
+        self.local_ranks: list[int] = [identity.rank]  # those of this host or group, sorted
+        self.hosts: list[int] = []  # the number of each rank's host, or group, in order of appearance
         self.memory = -1  # shared by local_ranks
         self.transport = ""
 
@@ -74,10 +77,12 @@ class Builder:
     def build(
         self,
         transport: str,
+        groups: Sequence[int] | None,
         process_sets: Sequence[Sequence[int]],
         shm_bytes: Callable[[int], int],
     ) -> None:
-        """Connects; on return `transport`, `links`, `memory`, hosts() and peer() hold the result."""
+        """Connects; on return `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
+        self._wanted = groups
         assert self._identity.rendezvous is not None
         keeper = "the launcher" if self._identity.meeting is None else "rank 0"
         client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline, keeper)
@@ -102,12 +107,6 @@ class Builder:
         if self.transport != "shm":
             self._build_mesh(listeners)
         self._share(READY, None)
-
-    def hosts(self) -> list[int]:
-        """The number of each rank's host, in order of appearance."""
-        names = [info["host"] for info in self._infos]
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        return [numbers[name] for name in names]
 
     def peer(self, rank: int) -> tuple[str, int, bool]:
         """Host, pid, and whether that pid can be watched from here."""
@@ -140,6 +139,7 @@ class Builder:
                     "the rendezvous protocol": str(PROTOCOL),
                     "the version of horovod": horovod.__version__,
                     "the transport": transport,
+                    VARIABLE: _bounded(json.dumps(self._wanted)),
                     "the list of process sets": _bounded(
                         json.dumps([sorted(ranks) for ranks in process_sets])
                     ),
@@ -152,6 +152,7 @@ class Builder:
         assert client.world is not None
         self._infos = client.world["infos"]
         self._token = client.world["token"]
+        self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
 
     def _share(self, stage: str, value: Any) -> list[Any]:
         client = self._connected_client()
@@ -170,8 +171,8 @@ class Builder:
         of each host share memory, else "tcp". The launcher's names decide who is on the same host; that the
         meeting succeeds is the proof.
         """
-        host = self._infos[self._rank]["host"]
-        local = [rank for rank in range(self._size) if must or self._infos[rank]["host"] == host]
+        host = self.hosts[self._rank]
+        local = [rank for rank in range(self._size) if must or self.hosts[rank] == host]
         self.local_ranks, first = local, local[0]
         whole = len(local) == self._size
         kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
@@ -197,8 +198,15 @@ class Builder:
                 f"the transport 'shm' needs all ranks on one host, but {self._name(rank)} does not "
                 f"share memory with {self._name(0)} ({problems[rank]}); use 'auto' or 'tcp'"
             )
+        if self._wanted is not None and not everyone:
+            # Plain TCP would combine in another order than was asked for.
+            rank = next(rank for rank, each in enumerate(problems) if each)
+            raise ValueError(
+                f"{VARIABLE} groups ranks that share memory, but {self._name(rank)} does not share it with "
+                f"{self._name(self.hosts.index(self.hosts[rank]))} ({problems[rank]}); unset it"
+            )
         # With one rank on each host there is nothing to share.
-        if whole or not everyone or len(set(self.hosts())) == self._size:
+        if whole or not everyone or len(set(self.hosts)) == self._size:
             self._discard()
             return "tcp"
         memory, self.memory = self.memory, -1

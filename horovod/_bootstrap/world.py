@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
 from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.topology import VARIABLE
 from horovod.common.exceptions import HorovodInternalError
 
 TRANSPORTS = ("auto", "shm", "tcp")
@@ -44,7 +45,7 @@ class World:
     liveness_fds: list[int] = field(default_factory=list)
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
-    hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host
+    hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host or group
 
     def release(self) -> None:
         """The descriptors have a new owner: forgets them, so that close() does nothing."""
@@ -65,6 +66,7 @@ def connect(
     identity: Identity,
     *,
     transport: str,
+    groups: Sequence[int] | None = None,
     timeout: float,
     peer_timeout: float,
     process_sets: Sequence[Sequence[int]],
@@ -74,7 +76,8 @@ def connect(
     """Connects this process to all others that call it with the same `scope`.
 
     `transport` is "auto" (shared memory within each host, TCP between hosts), "shm" or "tcp". Ranks are on
-    one host if the launcher gave them the same host name and they find each other there.
+    one host if the launcher gave them the same host name and they find each other there. `groups`, one number
+    a rank, divides the hosts further, as if there were more of them.
     `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
     share among `size` ranks of a host.
@@ -85,6 +88,10 @@ def connect(
     """
     if transport not in TRANSPORTS:
         raise ValueError(f"transport {transport!r} must be one of {', '.join(TRANSPORTS)}")
+    if groups is not None and transport != "auto":
+        raise ValueError(
+            f"{VARIABLE} groups ranks that share memory: it needs the transport 'auto', not {transport!r}"
+        )
     if timeout <= 0 or peer_timeout <= 0:
         raise ValueError(f"timeout {timeout} and peer_timeout {peer_timeout} must be above 0 seconds")
     world = World(
@@ -103,7 +110,7 @@ def connect(
         return world
     with Builder(identity, timeout, peer_timeout, scope) as builder:
         try:
-            builder.build(transport, process_sets, shm_bytes)
+            builder.build(transport, groups, process_sets, shm_bytes)
         except OSError as error:
             raise HorovodInternalError(
                 f"rank {identity.rank} could not connect to the others: {error}"
@@ -117,7 +124,7 @@ def _take_over(world: World, builder: Builder) -> None:
     world.transport = builder.transport
     world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
     if world.transport == "hierarchical":
-        world.hosts = builder.hosts()
+        world.hosts = builder.hosts
     links = builder.links
     for sock in links.values():
         sock.setblocking(True)

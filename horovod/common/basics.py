@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from horovod import _core
 from horovod._bootstrap import identity as identities
 from horovod._bootstrap import meeting as meetings
+from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
 from horovod.common import handles
@@ -262,8 +263,10 @@ def _check_local(meeting: Meeting, place: Place, host: str) -> None:
 def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
     launched = identities.detect(os.environ)
     everyone = list(range(launched.size))
+    groups = None if config.topology is None else topologies.groups_of(config.topology, launched.size)
     if members and members != everyone:
         identity = _select(launched, members)
+        groups = None if groups is None else [groups[member] for member in members]
     else:
         identity, members = launched, []
     # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
@@ -280,6 +283,7 @@ def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> 
             world = worlds.connect(
                 ready,
                 transport=config.transport,
+                groups=groups,
                 timeout=left,
                 peer_timeout=config.peer_timeout_seconds,
                 process_sets=[list(process_set.ranks or ()) for process_set in sets],

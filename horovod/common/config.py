@@ -36,8 +36,9 @@ MIB = 1024 * 1024
 class Knob:
     """One setting: where it can be given, what is allowed, what it does.
 
-    ``kind`` is bool, int, float, str or tuple (a comma list of integers >= 0). ``flags`` set a boolean and
-    ``off_flags`` clear it. ``hidden_flags`` are left out of ``--help``, ``deprecated_flags`` also warn.
+    ``kind`` is bool, int, float, str or tuple (a comma list of integers, >= 0 unless
+    ``minimum`` says otherwise). ``flags`` set a boolean and ``off_flags`` clear it. ``hidden_flags`` are left
+    out of ``--help``, ``deprecated_flags`` also warn.
     ``scale`` is the factor from the flag's and config file's unit to the variable's. ``requires`` names the
     field without which ``horovodrun`` does not export this one. ``inverted``: the config-file key says the
     opposite of the variable.
@@ -72,7 +73,7 @@ class Knob:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is tuple:
-            return "a comma list of integers >= 0"
+            return f"a comma list of integers >= {self.minimum or 0:g}"
         if self.kind is str:
             return "text"
         noun = "an integer" if self.kind is int else "a number"
@@ -98,7 +99,8 @@ class Knob:
                 raise ValueError
             return _BOOLEANS[text.lower()]
         if self.kind is tuple:
-            return tuple(_integer(part.strip(), minimum=0) for part in text.split(","))
+            smallest = int(self.minimum or 0)
+            return tuple(_integer(part.strip(), minimum=smallest) for part in text.split(","))
         if self.kind is str:
             if self.choices:
                 text = text.lower()
@@ -229,6 +231,15 @@ class Config:
         _PERFORMANCE,
         "How data travels: shared memory, TCP, or the better one of those that all ranks can use.",
         choices=("auto", "shm", "tcp"),
+    )
+    topology: tuple[int, ...] | None = _knob(
+        tuple,
+        None,
+        "HOROVOD_TOPOLOGY",
+        _PERFORMANCE,
+        "Numbers of ranks that are combined first, in rank order: 2,2,2 lets six ranks on one host give the "
+        "same bits as on three hosts with two ranks each. Unset: the ranks of each host.",
+        minimum=1,
     )
     hierarchical_allreduce: bool = _knob(
         bool,

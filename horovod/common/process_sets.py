@@ -169,5 +169,7 @@ def _known(session: sessions.Session) -> dict[int, list[int]]:
 
 
 def _register(process_set: ProcessSet, session: sessions.Session) -> None:
-    process_set.process_set_id = session.run(_core.ADD_PROCESS_SET, b"add_process_set", 0, process_set.ranks)
+    number = session.run(_core.ADD_PROCESS_SET, b"add_process_set", 0, process_set.ranks)
+    session.restart_unnamed(number)
+    process_set.process_set_id = number
     session.process_sets.append(process_set)

@@ -58,6 +58,12 @@ class Session:
             self._unnamed[key] = number + 1
         return handle
 
+    def restart_unnamed(self, process_set: int) -> None:
+        """A new set may have an old one's number, in which its members have not all counted."""
+        with self._unnamed_lock:
+            for key in [key for key in self._unnamed if key[1] == process_set]:
+                del self._unnamed[key]
+
     def run(self, kind: int, name: bytes, process_set: int, numbers: Sequence[int] | None = None) -> int:
         """Runs an operation that has no tensors to its end and returns the number it gives."""
         engine = self.engine

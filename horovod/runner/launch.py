@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.runner import environment, flags, ssh
 from horovod.runner.check_build import check_build
@@ -68,8 +69,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     from_file: dict[str, Value] = {}
     controller: str | None = None
     if args.config_file is not None:
-        with open(args.config_file, encoding="utf-8") as file:
-            from_file, controller = flags.read_config_file(file.read(), args.config_file)
+        from_file, controller = flags.read_config_file(_text_of(args.config_file), args.config_file)
     missing = flags.not_supported(args, controller)
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
@@ -77,6 +77,10 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     for name in flags.without_effect(args, from_file):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     slots = assign_ranks(_hosts(args), args.np)
+    # Also finds bad inherited values now rather than in each worker.
+    config = read({**environ, **settings})
+    if config.topology is not None:
+        groups_of(config.topology, args.np)
     remote = frozenset(host for host in {slot.hostname for slot in slots} if not is_local(host))
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
@@ -90,8 +94,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         directory=directory,
         settings=settings,
         interfaces=flags.interfaces(args),
-        # Also finds bad inherited values now rather than in each worker.
-        config=read({**environ, **settings}),
+        config=config,
         remote=remote,
         ssh=ssh.SshOptions(args.ssh_port, args.ssh_identity_file),
     )
@@ -101,9 +104,16 @@ def _hosts(args: argparse.Namespace) -> list[HostInfo]:
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:
-        with open(args.hostfile, encoding="utf-8") as file:
-            return parse_hostfile(file.read(), args.hostfile)
+        return parse_hostfile(_text_of(args.hostfile), args.hostfile)
     return [HostInfo("localhost", args.np)]
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        try:
+            return file.read()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _host_plans(

@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "iptables": "iptables", "ssh": "openssh-client"}
+_NETWORKS = ("192.0.2", "198.51.100")  # of eth0 and eth1
 _SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 # Arguments: directory of the fixture, host, place of ~/.ssh, pairs "from:to" to mount, and what to run.
 _ENTER = """
@@ -146,6 +147,20 @@ class Hosts:
     def mend(self, host: int) -> None:
         self.iptables(host, "-F")
 
+    def switch_ipv4(self, on: bool) -> None:
+        """Takes all hosts' IPv4 addresses away from their networks, or gives them back."""
+        for host in range(1, self.count + 1):
+            for number, network in enumerate(_NETWORKS):
+                address = [f"{network}.{host}/24", "dev", f"eth{number}"]
+                run("ip", "-n", self.namespace(host), "addr", "add" if on else "del", *address)
+
+    def limit(self, rate: str) -> None:
+        """Gives eth0 of every host a rate (tc's notation) in both directions, as a switch port has."""
+        for host in range(1, self.count + 1):
+            for space, port in ((self.namespace(host), "eth0"), (f"{self._prefix}-sw", f"p0-{host}")):
+                shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+                run("ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", port, "root", *shape)
+
     def _write_files(self) -> None:
         directory = self.directory
         ssh = directory / "ssh"
@@ -173,7 +188,7 @@ class Hosts:
             space = self.namespace(host)
             run("ip", "netns", "add", space)
             run("ip", "-n", space, "link", "set", "lo", "up")
-            for number, network in enumerate(("192.0.2", "198.51.100")):
+            for number, network in enumerate(_NETWORKS):
                 eth, port = f"eth{number}", f"p{number}-{host}"
                 peer = ["peer", "name", port, "netns", switch]
                 run("ip", "link", "add", eth, "netns", space, "type", "veth", *peer)

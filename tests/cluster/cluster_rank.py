@@ -1,4 +1,7 @@
-"""One rank of the cluster tests: `sum` once, or `loop` until it fails and then tell when and how."""
+"""One rank of the cluster tests: `sum` once, `train`, or `loop [numbers]` until it fails.
+
+The last one then tells when and how.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,28 @@ def check_sum() -> None:
     print(f"ok {place} on {socket.gethostname()} {os.environ['HOROVOD_HOSTNAME']} {addresses}")
 
 
+def train() -> None:
+    """A regression whose gradients are rounded in a way that depends on the order of their summation."""
+    random = np.random.default_rng(hvd.rank())
+    x, y = random.normal(size=(64, 20)).astype(np.float32), random.normal(size=64).astype(np.float32)
+    half = x.astype(np.float16)
+    w = hvd.broadcast(random.normal(size=20).astype(np.float32), 0, name="start")
+    for step in range(100):
+        gradient = x.T @ (x @ w - y) / len(x)
+        w -= 0.05 * hvd.allreduce(gradient, name="gradient")
+        w += 1e-4 * hvd.allreduce(half[step % 64], name="half")
+    digest = hashlib.sha256(w.tobytes()).hexdigest()
+    assert hvd.allgather_object(digest) == [digest] * hvd.size()
+    if hvd.rank() == 0:
+        print(f"digest {digest}")
+
+
 def loop() -> None:
     step = 0
+    data = np.ones(int(sys.argv[2]) if len(sys.argv) > 2 else 1000, np.float32)
     try:
         while True:
-            hvd.allreduce(np.ones(1000, np.float32), name="loop")
+            hvd.allreduce(data, name="loop")
             if step == 0:
                 print(f"running {os.getpid()} on {socket.gethostname()}", flush=True)
             step += 1
@@ -58,10 +78,7 @@ def loop() -> None:
 
 def main() -> None:
     hvd.init()
-    if sys.argv[1] == "sum":
-        check_sum()
-    else:
-        loop()
+    {"sum": check_sum, "train": train, "loop": loop}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ BUSY = 1.0  # more, because this machine may be busy with other tests
 class Running:
     """Six ranks on three hosts in the middle of their work."""
 
-    def __init__(self, hosts: Hosts, *flags: str, **env: str) -> None:
+    def __init__(self, hosts: Hosts, numbers: int = 1000) -> None:
         where = ["-np", "6", "-H", "host1:2,host2:2,host3:2"]
-        self.job = ClusterJob(hosts, *where, *flags, PYTHON, RANK, "loop", env=env)
+        self.job = ClusterJob(hosts, *where, PYTHON, RANK, "loop", str(numbers))
         self.pids: dict[int, int] = {}
         for line in self.job.lines_until(6, "running "):
             match = re.match(r"\[(\d)\]<stdout>:running (\d+)", line)
@@ -45,8 +45,8 @@ class Running:
 
 
 @pytest.fixture
-def running(hosts: Hosts) -> Iterator[Running]:
-    job = Running(hosts)
+def running(hosts: Hosts, request: pytest.FixtureRequest) -> Iterator[Running]:
+    job = Running(hosts, getattr(request, "param", 1000))
     yield job
     if job.job.process.poll() is None:
         job.job.process.kill()
@@ -61,16 +61,20 @@ def agent(hosts: Hosts, host: int) -> int:
     )
 
 
-def test_killed_rank(running: Running) -> None:
+# The last one dies while large blocks are on their way between the hosts and in shared memory.
+@pytest.mark.parametrize(("running", "victim"), [(1000, 3), (1000, 0), (8 << 20, 3)], indirect=["running"])
+def test_killed_rank(running: Running, victim: int) -> None:
     since = time.monotonic()
-    os.kill(running.pids[3], signal.SIGKILL)
+    os.kill(running.pids[victim], signal.SIGKILL)
     result = running.job.finish()
     assert time.monotonic() - since < 12
     assert result.returncode == 137
     after = running.raised_after(result.stdout, since)
-    assert sorted(after) == [0, 1, 2, 4, 5] and max(after.values()) < ON_DEATH + BUSY
-    assert "horovodrun: rank 3 on host2 failed first: it was ended by signal 9 (SIGKILL)" in result.stderr
-    assert "Process name: 3" in result.stderr.splitlines()[-2]
+    assert sorted(after) == [rank for rank in range(6) if rank != victim]
+    assert max(after.values()) < ON_DEATH + BUSY
+    cause = f"rank {victim} on host{victim // 2 + 1} failed first: it was ended by signal 9 (SIGKILL)"
+    assert f"horovodrun: {cause}" in result.stderr
+    assert f"Process name: {victim}" in result.stderr.splitlines()[-2]
 
 
 def test_traceback_of_the_culprit_is_last(hosts: Hosts) -> None:
@@ -110,8 +114,10 @@ def test_killed_agent(hosts: Hosts, running: Running) -> None:
 
 
 def test_killed_launcher(hosts: Hosts, running: Running) -> None:
+    since = time.monotonic()
     running.job.process.kill()
     wait_until(lambda: not hosts.everyone(), 4, "processes are left after kill -9 of the launcher")
+    print(f"nobody left after {time.monotonic() - since:.2f} s")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -71,6 +71,27 @@ def test_ipv6(hosts: Hosts) -> None:
     assert "on host2 six2 2001:db8::2" in result.stdout
 
 
+def test_ipv6_alone(hosts: Hosts) -> None:
+    hosts.switch_ipv4(False)
+    try:
+        result = horovodrun(hosts, "-np", "4", "-H", "six1:2,six2:2", PYTHON, RANK, "sum")
+    finally:
+        hosts.switch_ipv4(True)
+    assert result.returncode == 0 and result.stdout.count("ok ") == 4
+    assert "on host2 six2 2001:db8::2\n" in result.stdout
+
+
+def test_several_interfaces(hosts: Hosts) -> None:
+    script = "echo $HOROVOD_ADDRESSES $HOROVOD_GLOO_IFACE $NCCL_SOCKET_IFNAME"
+    flags = ["-np", "2", "-H", "host1,host2", "--network-interface", "eth1", "--network-interface", "eth0"]
+    result = horovodrun(hosts, *flags, "sh", "-c", script)
+    assert result.returncode == 0
+    # One of a host's addresses is enough, on either network, as all reach both.
+    for rank in (0, 1):
+        address = rf"(192\.0\.2|198\.51\.100)\.{rank + 1}"
+        assert re.search(rf"\[{rank}\]<stdout>:{address} eth1 eth1,eth0\n", result.stdout)
+
+
 def test_chosen_interfaces(hosts: Hosts) -> None:
     script = "echo $HOROVOD_ADDRESSES $HOROVOD_GLOO_RENDEZVOUS_ADDR $HOROVOD_GLOO_IFACE $NCCL_SOCKET_IFNAME"
     flags = ["-np", "2", "-H", "host1,host2", "--network-interfaces", "eth1"]

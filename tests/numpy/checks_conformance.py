@@ -1,9 +1,13 @@
-"""Every collective x dtype x size against what numpy computes in rank order, bit for bit."""
+"""Every collective x dtype x size against what numpy computes in the promised order, bit for bit.
+
+That order is: the ranks of each host, then the hosts.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import ml_dtypes
@@ -43,8 +47,33 @@ def everyone(
     return [data(rank, shape, dtype, seed) for rank in (range(hvd.size()) if ranks is None else ranks)]
 
 
-def combined(op: int, arrays: list[Any]) -> Any:
-    """The reduction in rank order with the precision that the engine promises."""
+@cache
+def groups() -> list[list[int]]:
+    """The ranks that are combined first: those of each host, or as HOROVOD_TOPOLOGY says."""
+    size = hvd.size()
+    if os.environ.get("HOROVOD_TRANSPORT", "auto") != "auto":
+        return [list(range(size))]
+    if "HOROVOD_TOPOLOGY" in os.environ:
+        counts = list(map(int, os.environ["HOROVOD_TOPOLOGY"].split(",")))
+        names = [str(group) for group, count in enumerate(counts) for _ in range(count)]
+    else:
+        names = hvd.allgather_object(os.environ.get("HOROVOD_HOSTNAME", ""), name="hosts of all ranks")
+    return [[rank for rank in range(size) if names[rank] == name] for name in dict.fromkeys(names)]
+
+
+def combined(op: int, arrays: list[Any], ranks: list[int] | None = None, factor: float = 1.0) -> Any:
+    """The reduction of the arrays of `ranks`. Each host's result is rounded to the dtype."""
+    ranks = list(range(hvd.size())) if ranks is None else ranks
+    hosts = [[arrays[ranks.index(rank)] for rank in each if rank in ranks] for each in groups()]
+    hosts = [host for host in hosts if host]
+    if len(hosts) in (1, len(arrays)):
+        return in_order(op, arrays, len(arrays), factor)
+    partial = hvd.Sum if op == hvd.Average and arrays[0].dtype.kind != "b" else op
+    return in_order(op, [in_order(partial, host) for host in hosts], len(arrays), factor)
+
+
+def in_order(op: int, arrays: list[Any], divisor: int = 1, factor: float = 1.0) -> Any:
+    """The reduction one after the other with the precision that the engine promises."""
     dtype = arrays[0].dtype
     if dtype.kind == "b":
         return reduce({hvd.Sum: np.logical_or, hvd.Max: np.logical_or}.get(op, np.logical_and), arrays)
@@ -56,9 +85,11 @@ def combined(op: int, arrays: list[Any]) -> Any:
     if op == hvd.Average:
         if dtype.kind in "iu":
             wide = total.astype(object) if total.ndim else np.array(total.item(), object)
-            quotient = np.abs(wide) // len(arrays) * np.sign(wide)
+            quotient = np.abs(wide) // divisor * np.sign(wide)
             return np.asarray(quotient).astype(dtype)
-        total = total * total.real.dtype.type(1.0 / len(arrays))
+        factor /= divisor
+    if dtype.kind not in "iu":
+        total = total * total.real.dtype.type(factor)
     return np.asarray(total).astype(dtype)
 
 
@@ -124,11 +155,7 @@ def check_scale_factors() -> None:
         arrays = everyone((1021,), dtype, 3)
         result = hvd.allreduce(arrays[hvd.rank()], op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0)
         halves = [(array.astype(np.float64) * 0.5).astype(dtype) for array in arrays]
-        wide = np.float32 if dtype.itemsize == 2 else dtype
-        total = reduce(np.add, [half.astype(wide) for half in halves])
-        same(
-            result, (total * wide(4.0) if dtype.itemsize == 2 else total * 4).astype(dtype), ("scale", dtype)
-        )
+        same(result, combined(hvd.Sum, halves, factor=4.0), ("scale", dtype))
     # Integers truncate at each step.
     result = hvd.allreduce(np.array([-3], np.int32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=0.5)
     assert result[0] == int(-1 * hvd.size() * 0.5), result
@@ -282,3 +309,46 @@ def check_many_in_shuffled_order() -> None:
     for i in range(count):
         expected = combined(hvd.Sum, everyone((i * 37 % 5003,), dtypes[i % 3], i))
         same(hvd.synchronize(handles[i]), expected, ("shuffled", i))
+
+
+def check_process_sets() -> None:
+    """Sets within a host, across hosts, and with other numbers of ranks on each than the whole job has."""
+    size = hvd.size()
+    for ranks in ([0, size - 1], list(range(1, size)), list(range(0, size, 2)), list(range(size // 2))):
+        ranks = sorted(set(ranks))
+        if len(ranks) in (0, size):
+            continue  # the set of all is there already
+        chosen = hvd.add_process_set(ranks)
+        if hvd.rank() in ranks:
+            own = ranks.index(hvd.rank())
+            for shape, dtype in [
+                ((), BFLOAT16),
+                ((1021,), np.dtype("float16")),
+                ((70_001,), np.dtype("float32")),
+            ]:
+                arrays = everyone(shape, dtype, 16, ranks)
+                for op in (hvd.Sum, hvd.Average):
+                    result = hvd.allreduce(arrays[own], op=op, process_set=chosen)
+                    same(result, combined(op, arrays, ranks), ("process set", ranks, op, shape, dtype))
+            rows = everyone((2 * len(ranks), 3), np.dtype("float32"), 17, ranks)
+            result = hvd.reducescatter(rows[own], op=hvd.Sum, process_set=chosen)
+            same(result, combined(hvd.Sum, rows, ranks)[2 * own : 2 * own + 2], ("process set", ranks))
+            same(hvd.allgather(rows[own], process_set=chosen), np.concatenate(rows), ("process set", ranks))
+            same(hvd.broadcast(rows[own], ranks[-1], process_set=chosen), rows[-1], ("process set", ranks))
+        hvd.remove_process_set(chosen)
+
+
+def check_more_than_the_staging_memory() -> None:
+    """40 MiB: several rounds between hosts. Small integers, so that the reference is quick."""
+    size, rank, rows = hvd.size(), hvd.rank(), (10 << 20) + 3
+    if len(groups()) == 1:
+        return
+    pattern = np.arange(rows, dtype=np.float32) % 1009
+    expected = pattern * size + size * (size - 1) / 2
+    assert np.array_equal(hvd.allreduce(pattern + np.float32(rank), op=hvd.Sum), expected)
+    first, count = rank * (rows // size) + min(rank, rows % size), rows // size + (rank < rows % size)
+    result = hvd.reducescatter(pattern + np.float32(rank), op=hvd.Sum)
+    assert np.array_equal(result, expected[first : first + count])
+    part = pattern[first : first + count]
+    assert np.array_equal(hvd.allgather(part), pattern)
+    assert np.array_equal(hvd.broadcast(pattern * (rank + 1), size - 1), pattern * size)

@@ -13,7 +13,15 @@ CHECKS = Path(__file__).with_name("checks_conformance.py")
 def test_conformance(np: int, transport: str) -> None:
     if np == 1 and transport == "tcp":
         pytest.skip("one rank uses no transport")
-    run_checks(np, CHECKS, timeout=180, HOROVOD_TRANSPORT="auto" if np == 1 else transport)
+    transport = "auto" if np == 1 else transport
+    run_checks(np, CHECKS, timeout=180, HOROVOD_TRANSPORT=transport, HOROVOD_DYNAMIC_PROCESS_SETS="1")
+
+
+@pytest.mark.parametrize("topology", ["2,2", "1,3", "2,2,1"])
+def test_conformance_in_groups(topology: str) -> None:
+    """Shared memory within each group, TCP between them, as on several hosts."""
+    np = sum(map(int, topology.split(",")))
+    run_checks(np, CHECKS, timeout=180, HOROVOD_TOPOLOGY=topology, HOROVOD_DYNAMIC_PROCESS_SETS="1")
 
 
 @pytest.mark.parametrize("knob", ["HOROVOD_FUSION_THRESHOLD", "HOROVOD_CACHE_CAPACITY"])

@@ -1,0 +1,154 @@
+"""Allreduce between hosts whose network has a given rate: how much of it is used, how many bytes are sent.
+
+    python benchmarks/links.py              # needs root; prints a table
+    python benchmarks/links.py --write      # and puts it into docs/benchmarks.md
+
+The hosts are network namespaces of this machine (tests/cluster/cluster_hosts.py), each with one port of a
+switch that passes only so many bits in either direction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from cluster_hosts import Hosts, why_not  # noqa: E402
+from cluster_job import ClusterJob  # noqa: E402
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- links -->", "<!-- /links -->"
+HEADING = """
+## Between hosts
+
+`python benchmarks/links.py --write` (root): hosts are network namespaces on one machine, each connected
+through a port that passes 1 Gbit/s in either direction (`tc tbf`). A host has to send 2(h-1)/h of the tensor
+on h hosts; *of the link* is that divided by the time and the rate, *sent* what the interface counted, headers
+and acknowledgements included, in multiples of it.
+"""
+LINK_TARGET, BYTES_TARGET = 0.90, 1.05
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was measured on `hosts` with `ranks` each."""
+
+    hosts: int
+    ranks: int
+    size: int
+    seconds: list[float]
+    sent: list[int]  # by repetition, of the host that sent most
+    rate: float  # bytes a second
+
+    @property
+    def least(self) -> float:
+        """Bytes that every host has to send."""
+        return 2 * (self.hosts - 1) / self.hosts * self.size
+
+    @property
+    def use(self) -> float:
+        return self.least / statistics.median(self.seconds) / self.rate
+
+    @property
+    def excess(self) -> float:
+        return max(self.sent) / self.least
+
+
+def measure(fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace) -> Line:
+    """One job. SystemExit with its output if it fails."""
+    where = ",".join(f"host{host}:{ranks}" for host in range(1, hosts + 1))
+    program = ROOT / "tests" / "cluster" / "cluster_traffic.py"
+    size = options.mib * MIB
+    words = [sys.executable, program, "eth0", str(size), str(options.repetitions)]
+    job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words)
+    result = job.finish(300)
+    if result.returncode != 0:
+        raise SystemExit(f"the job on {where} failed:\n{result.stdout}\n{result.stderr}")
+    line = next(line for line in result.stdout.splitlines() if "measured " in line)
+    found = json.loads(line.partition("measured ")[2])
+    sent = [max(each.values()) for each in found["sent"]]
+    return Line(hosts, ranks, size, found["seconds"], sent, options.gbit * 1e9 / 8)
+
+
+def table(lines: list[Line]) -> str:
+    rows = [
+        "| hosts | ranks on each | allreduce | runs | p50 | of the link | target | sent | target | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for line in lines:
+        passed = line.use >= LINK_TARGET and line.excess <= BYTES_TARGET
+        rows.append(
+            f"| {line.hosts} | {line.ranks} | {line.size // MIB} MiB | {len(line.seconds)} "
+            f"| {statistics.median(line.seconds) * 1e3:.0f} ms | {line.use:.1%} | ≥ {LINK_TARGET:.0%} "
+            f"| {line.excess:.3f} | ≤ {BYTES_TARGET:g} | {'pass' if passed else 'MISS'} |"
+        )
+    return "\n".join(rows)
+
+
+def circumstances(gbit: float) -> str:
+    return (
+        f"{gbit:g} Gbit/s, all hosts on {os.cpu_count()} cores, Linux {platform.release()}, "
+        f"Python {platform.python_version()}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}."
+    )
+
+
+def write(text: str) -> None:
+    """Puts `text` between our markers of the page, or at its end if it has none."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        before, after = page.rstrip("\n") + "\n" + HEADING + "\n", "\n"
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Measures allreduce over links of a given rate.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--gbit", type=float, default=1.0, help="rate of each host's link in Gbit/s")
+    parser.add_argument("--mib", type=int, default=64, help="size of the tensor")
+    parser.add_argument("--repetitions", type=int, default=7, help="how often it is reduced")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    options = parser.parse_args()
+    if options.gbit <= 0 or options.mib < 1 or options.repetitions < 1:
+        parser.error("--gbit must be above 0, --mib and --repetitions at least 1")
+    return options
+
+
+def main() -> int:
+    """Entry point."""
+    options = parse()
+    reason = why_not()
+    if reason is not None:
+        print(f"links.py: {reason}", file=sys.stderr)
+        return 1
+    load = circumstances(options.gbit)
+    with tempfile.TemporaryDirectory() as directory:
+        fixture = Hosts(3, Path(directory))
+        try:
+            fixture.limit(f"{options.gbit * 1000:g}mbit")
+            lines = [measure(fixture, hosts, ranks, options) for hosts in (2, 3) for ranks in (1, 2)]
+        finally:
+            fixture.close()
+    text = f"{load}\n\n{table(lines)}"
+    print(text)
+    if options.write:
+        write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
