@@ -12,6 +12,7 @@ import datetime
 import math
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,15 @@ class Training:
     def run(self, written: float | None) -> float | None:
         """Returns the time of the last checkpoint; `written` is that of the one to begin with."""
         options, trainer = self._options, self._trainer
-        first = int(trainer.step)
+        # Not the checkpoint's own number: perhaps there are more processes now, and fewer steps in an epoch.
+        first = self.length.steps_done(float(trainer.epoch))
+        trainer.step.assign(first)
         if written is not None:
             say(f"Going on from the checkpoint of step {first} in {options.log_dir}")
         if first >= self.steps:
             say(f"All {self.steps} steps are done. To start over: --clear_log; to go on: more --num_epochs")
             return written
-        batches = iter(self._batches(first))
+        batches = self._batches(first)
         began = then = time.time()
         shown = first
         say("  Step Epoch  Speed  Loss   FinLoss LR")
@@ -89,19 +92,21 @@ class Training:
                 self._show(step, speed, loss, whole, rate)
                 shown, then = step + 1, now
             if (step + 1) % options.save_interval == 0 or step + 1 == self.steps:
+                trainer.epoch.assign(self.length.epoch(step + 1))
                 written = self._checkpoints.save()
         say(f"Finished in {time.time() - began}")
         return written
 
-    def _batches(self, first: int) -> Any:
+    def _batches(self, first: int) -> Iterator[tuple[Any, Any]]:
         from imagenet_training import images
 
         options = self._options
         if options.synthetic:
-            return images.synthetic(options, options.seed + hvd.rank())
+            return iter(images.synthetic(options, options.seed + hvd.rank()))
         # Another order than before if it goes on in the middle, the same one on all ranks.
         seed = options.seed + first
-        return images.training(self._files, options, self.length.images, hvd.rank(), hvd.size(), seed)
+        share = images.training(self._files, options, self.length.images, hvd.rank(), hvd.size(), seed)
+        return images.checked(share)
 
     def _show(self, step: int, speed: float, loss: float, whole: float, rate: float) -> None:
         """Means over the ranks; they all come here."""
@@ -112,9 +117,7 @@ class Training:
             sys.exit(f"The loss is {loss} at step {step}: lower --lr, lengthen --warmup_epochs or try --lars")
 
 
-def evaluate(
-    options: argparse.Namespace, files: list[Path], trainer: Trainer, epoch: float, written: float | None
-) -> None:
+def evaluate(options: argparse.Namespace, files: list[Path], trainer: Trainer, written: float | None) -> None:
     """Prints the second table."""
     from imagenet_training import evaluation, images
 
@@ -123,12 +126,12 @@ def evaluate(
     expected = record_files.count(files, "validation")
     say(f"Validation dataset size: {expected}")
     batches = images.evaluation(files, options, hvd.rank(), hvd.size())
-    number, top1, top5, loss = evaluation.evaluate(trainer.network, batches)
+    number, top1, top5, loss = evaluation.evaluate(trainer.network, images.checked(batches))
     if number != expected:
         sys.exit(f"{number} of {expected} validation images were evaluated: did the files change meanwhile?")
     when = datetime.datetime.fromtimestamp(written or time.time(), datetime.timezone.utc)
     say("  step  epoch  top1    top5     loss   checkpoint_time(UTC)")
-    step = int(trainer.step)
+    step, epoch = int(trainer.step), float(trainer.epoch)
     say(f"{step:6d} {epoch:6.1f} {top1:7.3f} {top5:7.2f} {loss:7.2f}  {when:%Y-%m-%d %H:%M:%S}")
     say("Finished evaluation")
 
@@ -136,7 +139,8 @@ def evaluate(
 def run(options: argparse.Namespace) -> None:
     """The whole program, once the flags are known to be right."""
     # Before TensorFlow is imported, so that a wrong directory is answered at once.
-    train_files = [] if options.synthetic else record_files.find(options.data_dir, "train")
+    trains_on_files = not options.synthetic and not options.eval
+    train_files = record_files.find(options.data_dir, "train") if trains_on_files else []
     evaluates = not options.synthetic and not options.no_eval
     validation_files = record_files.find(options.data_dir, "validation") if evaluates else []
     hvd.init()
@@ -148,14 +152,12 @@ def run(options: argparse.Namespace) -> None:
     trainer = Trainer(options)
     checkpoints = Checkpoints(options.log_dir, trainer, options.clear_log)
     written = checkpoints.restore()
-    training = Training(options, train_files, trainer, checkpoints)
-    if options.eval:
-        if written is None:
-            sys.exit(f"{options.log_dir} has no checkpoint to evaluate: is it the right --log_dir?")
-    else:
-        written = training.run(written)
+    if options.eval and written is None:
+        sys.exit(f"{options.log_dir} has no checkpoint to evaluate: is it the right --log_dir?")
+    if not options.eval:
+        written = Training(options, train_files, trainer, checkpoints).run(written)
     if evaluates:
-        evaluate(options, validation_files, trainer, training.length.epoch(int(trainer.step)), written)
+        evaluate(options, validation_files, trainer, written)
     hvd.shutdown()
 
 

@@ -30,7 +30,7 @@ class Checkpoints:
         except OSError as error:
             sys.exit(f"--log_dir {directory}: {error.strerror}")
         self._checkpoint = tf.train.Checkpoint(
-            step=trainer.step, network=trainer.network, optimizer=trainer.optimizer
+            step=trainer.step, epoch=trainer.epoch, network=trainer.network, optimizer=trainer.optimizer
         )
         self._manager = tf.train.CheckpointManager(
             self._checkpoint, str(directory), KEEP, step_counter=trainer.step, checkpoint_name="model.ckpt"
@@ -54,7 +54,8 @@ class Checkpoints:
         return answer
 
     def save(self) -> float:
-        """Writes one, and returns the time."""
+        """Writes one, and returns the time. All ranks have its state afterwards."""
+        self._trainer.merge_statistics()
         if self._directory is not None and hvd.rank() == 0:
             try:
                 self._manager.save(checkpoint_number=self._trainer.step)

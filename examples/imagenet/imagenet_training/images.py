@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,21 @@ def _normalized(image: Any, size: int) -> Any:
     return tf.ensure_shape((image - MEAN) / DEVIATION, [size, size, 3])
 
 
+def file_sequence(paths: Sequence[Path], rank: int, size: int, seed: int) -> Any:
+    """The files that a rank reads, endlessly.
+
+    All ranks shuffle the files in the same way, epoch after epoch, and take turns in that sequence. So they
+    have equal shares whatever the number of files is, and other ones in every epoch.
+    """
+    names = [str(path) for path in paths]
+    return tf.data.Dataset.from_tensor_slices(names).shuffle(len(names), seed=seed).repeat().shard(size, rank)
+
+
 def training(
     paths: Sequence[Path], options: argparse.Namespace, images: int, rank: int, size: int, seed: int
 ) -> Any:
-    """Endless batches of this rank's share of `images` images.
-
-    All ranks shuffle the files in the same way, endlessly, and take turns in that sequence. So they have
-    equal shares whatever the number of files is, and other ones in every epoch.
-    """
-    names = [str(path) for path in paths]
-    files = (
-        tf.data.Dataset.from_tensor_slices(names).shuffle(len(names), seed=seed).repeat().shard(size, rank)
-    )
-    records = files.interleave(
+    """Endless batches of this rank's share of `images` images."""
+    records = file_sequence(paths, rank, size, seed).interleave(
         tf.data.TFRecordDataset,
         cycle_length=READERS,
         num_parallel_calls=options.num_threads,
@@ -105,6 +108,15 @@ def evaluation(paths: Sequence[Path], options: argparse.Namespace, rank: int, si
         return _normalized(_central(encoded, options.image_size), options.image_size), label
 
     return records.map(prepare, num_parallel_calls=options.num_threads).batch(options.batch_size).prefetch(2)
+
+
+def checked(batches: Any) -> Iterator[tuple[Any, Any]]:
+    """The batches; exits with a message if a record, label or image among them is bad."""
+    try:
+        yield from batches
+    except tf.errors.OpError as error:
+        message = str(error.message).splitlines()[0].rpartition("}} ")[2]
+        sys.exit(f"The images can't be used: {message}. Is --data_dir right, and are its files whole?")
 
 
 def synthetic(options: argparse.Namespace, seed: int) -> Any:

@@ -44,6 +44,10 @@ class Length:
         """How many times the data have been seen after so many steps."""
         return step * self.batch / self.images
 
+    def steps_done(self, epoch: float) -> int:
+        """The inverse: after how many steps the data have been seen so many times."""
+        return round(epoch * self.images / self.batch)
+
     def warmup_steps(self, epochs: float) -> int:
         """Counted in whole steps per epoch."""
         return int(epochs * (self.images // self.batch)) if self.images >= self.batch else self.steps(epochs)

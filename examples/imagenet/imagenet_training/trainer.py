@@ -14,7 +14,7 @@ from imagenet_training.options import PRECISIONS
 
 
 class Trainer:
-    """A model, its optimizer, and the number of steps done."""
+    """A model, its optimizer, and the number of steps and epochs done."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         keras.mixed_precision.set_global_policy(PRECISIONS[options.precision])
@@ -24,11 +24,21 @@ class Trainer:
         self.optimizer = keras.optimizers.SGD(0.0, options.momentum)
         self.optimizer.build(self.network.trainable_variables)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        # Kept beside the steps: how far they go depends on the number of processes.
+        self.epoch = tf.Variable(0.0, dtype=tf.float64, trainable=False)
         self._train = tf.function(self._step)
 
     def synchronize(self) -> None:
         """Everyone gets rank 0's state."""
-        hvd.broadcast_variables([*self.network.variables, *self.optimizer.variables, self.step], root_rank=0)
+        state = [*self.network.variables, *self.optimizer.variables, self.step, self.epoch]
+        hvd.broadcast_variables(state, root_rank=0)
+
+    def merge_statistics(self) -> None:
+        """Gives all ranks the mean of their batch statistics, the only part of the state that differs."""
+        statistics = self.network.non_trainable_variables
+        means = hvd.grouped_allreduce([tf.convert_to_tensor(one) for one in statistics], name="statistics")
+        for variable, mean in zip(statistics, means, strict=True):
+            variable.assign(mean)
 
     def train(self, images: Any, labels: Any, rate: float) -> tuple[float, float]:
         """Takes a step. Returns this rank's loss, and the loss with the weights' part."""

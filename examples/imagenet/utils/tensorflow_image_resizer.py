@@ -2,8 +2,8 @@
 
     python tensorflow_image_resizer.py -d imagenet -i tf_records -o resized --subset_name train
 
-The shorter side of larger images becomes --size pixels; smaller images are copied as they are. All other fields
-of the records stay, and so do the names of the files. Started again it goes on where it was.
+The shorter side of larger images becomes --size pixels; smaller images are copied as they are. All other
+fields of the records stay, and so do the names of the files. Started again it goes on where it was.
 """
 
 from __future__ import annotations
