@@ -27,11 +27,13 @@ def command(program: str, *arguments: str | Path) -> list[str]:
     return [*start, str(EXAMPLE / program), *map(str, arguments)]
 
 
-def run(program: str, *arguments: str | Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def run(
+    program: str, *arguments: str | Path, timeout: float = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """To its end."""
     return subprocess.run(
         command(program, *arguments),
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -26,12 +26,15 @@ RESULT = (
 
 @pytest.mark.timeout(700)
 def test_learns_resumes_and_evaluates_exactly(miniature: Miniature, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    common = (*SMALL, f"--data_dir={miniature.records}", f"--log_dir={log}", "--lr=0.5", "--num_threads=2")
+    # Without flags the data and the checkpoints are in the home directory.
+    home, log = str(tmp_path), tmp_path / "imagenet_resnet"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tf-imagenet").symlink_to(miniature.records)
+    common = (*SMALL, "--lr=0.5", "--num_threads=2")
     both = ("2", *common, "--batch_size=20", "--warmup_epochs=1", "--display_every=10", "--save_interval=30")
 
     # The first go ends early: with its own number of steps, and a checkpoint.
-    first = run("train.sh", *both, "--num_batches=30", "--no_eval")
+    first = run("train.sh", *both, "--num_batches=30", "--no_eval", HOME=home)
     assert first.returncode == 0, first.stdout + first.stderr
     assert re.search(r"(?m)^\[0\]<stdout>:PY3\S.* TF2\S+ Horovod size: 2$", first.stdout), first.stdout
     assert first.stdout.count(HEAD) == 1 and "Evaluating" not in first.stdout
@@ -39,7 +42,7 @@ def test_learns_resumes_and_evaluates_exactly(miniature: Miniature, tmp_path: Pa
     assert re.search(r"(?m)^\[0\]<stdout>:Finished in [\d.]+$", first.stdout)
 
     # The second one goes on, with the learning rate of its place.
-    second = run("train.sh", *both, "--num_epochs=9")
+    second = run("train.sh", *both, "--num_epochs=9", HOME=home)
     assert second.returncode == 0, second.stdout + second.stderr
     assert f"Going on from the checkpoint of step 30 in {log}" in second.stdout
     rows = re.findall(ROW, second.stdout)
@@ -58,7 +61,7 @@ def test_learns_resumes_and_evaluates_exactly(miniature: Miniature, tmp_path: Pa
     assert (step, epoch) == ("90", "9.0") and float(top1) > 45 and float(top5) > 80, second.stdout
 
     # One process that sees all images, in other batches, comes to the same percentages.
-    alone = run(TRAIN, *common, "--eval", "--batch_size=7")
+    alone = run(TRAIN, *common, "--eval", "--batch_size=7", HOME=home)
     assert alone.returncode == 0, alone.stdout + alone.stderr
     assert re.findall(RESULT, alone.stdout) == [result], alone.stdout
 

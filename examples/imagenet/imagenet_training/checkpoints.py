@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import horovod.tensorflow as hvd
 from imagenet_training.trainer import Trainer
 
 KEEP = 5
+NAME = "model.ckpt"
 
 
 class Checkpoints:
@@ -24,16 +24,17 @@ class Checkpoints:
         if directory is None or hvd.rank() != 0:
             return
         try:
-            if clear and directory.exists():
-                shutil.rmtree(directory)
             directory.mkdir(parents=True, exist_ok=True)
+            # Not the whole directory: the user may have named one with other things in it.
+            for file in (*directory.glob(f"{NAME}-*"), directory / "checkpoint") if clear else ():
+                file.unlink(missing_ok=True)
         except OSError as error:
             sys.exit(f"--log_dir {directory}: {error.strerror}")
         self._checkpoint = tf.train.Checkpoint(
             step=trainer.step, epoch=trainer.epoch, network=trainer.network, optimizer=trainer.optimizer
         )
         self._manager = tf.train.CheckpointManager(
-            self._checkpoint, str(directory), KEEP, step_counter=trainer.step, checkpoint_name="model.ckpt"
+            self._checkpoint, str(directory), KEEP, step_counter=trainer.step, checkpoint_name=NAME
         )
 
     def restore(self) -> float | None:
