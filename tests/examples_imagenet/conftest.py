@@ -1,23 +1,13 @@
-"""A miniature ImageNet, made once, and a way to run the example's programs."""
+"""A miniature ImageNet, made once."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from imagenet_programs import EXAMPLE, run
+from imagenet_programs import EXAMPLE, Miniature, run
 
-sys.path += [str(EXAMPLE), str(EXAMPLE / "utils")]
-
-
-@dataclass(frozen=True)
-class Miniature:
-    """`raw` images and the `records` made from them."""
-
-    raw: Path
-    records: Path
+sys.path.append(str(EXAMPLE))  # for imagenet_training
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""Runs programs of examples/imagenet as a user does."""
+"""Runs programs of examples/imagenet as a user does, on a miniature data set."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "imagenet"
@@ -19,6 +20,14 @@ ENVIRONMENT = {
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
 }
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """`raw` images and the `records` made from them."""
+
+    raw: Path
+    records: Path
 
 
 def command(program: str, *arguments: str | Path) -> list[str]:

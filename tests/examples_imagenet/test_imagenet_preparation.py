@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import Miniature
-from imagenet_programs import ENVIRONMENT, command, run
+from imagenet_programs import ENVIRONMENT, Miniature, command, run
 
 tf = pytest.importorskip("tensorflow")
 PREPROCESS = "utils/preprocess_imagenet.py"

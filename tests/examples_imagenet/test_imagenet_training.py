@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Miniature
-from imagenet_programs import run
+from imagenet_programs import Miniature, run
 from imagenet_training.schedule import Schedule
 
 pytest.importorskip("tensorflow")
