@@ -1,8 +1,40 @@
-"""Makes the package of this tree importable for the tests unless one is installed."""
+"""Makes the package of this tree importable unless one is installed, and hosts for the tests that need some."""
+
+from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from cluster_hosts import Hosts, why_not
+from runner_util import wait_until
 
 if importlib.util.find_spec("horovod") is None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+
+
+@pytest.fixture(scope="session")
+def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Three for the whole session; each test must leave them as it found them."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    hosts = Hosts(3, tmp_path_factory.mktemp("cluster"))
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture
+def hosts(all_hosts: Hosts) -> Iterator[Hosts]:
+    """The hosts. Afterwards no process may be left on any of them."""
+    yield all_hosts
+    try:
+        # ssh connections take a moment to unwind.
+        wait_until(lambda: not all_hosts.everyone(), 3, "processes are left on the hosts")
+    except AssertionError:
+        for host in range(1, all_hosts.count + 1):
+            print(f"left on host{host}:", all_hosts.command_lines(host))
+        all_hosts.kill_all()
+        raise

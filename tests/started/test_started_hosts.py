@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_hosts import Hosts, why_not
+from cluster_hosts import Hosts
 from started_by import environment, places, rank, run
 from started_mpis import Mpi
 
 EACH_ALONE = ["0/2 0/1 0/2", "1/2 0/1 1/2"]
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    reason = why_not()
-    if reason is not None:
-        pytest.skip(reason)
-    pair = Hosts(2, tmp_path_factory.mktemp("started"))
-    yield pair
-    pair.close()
 
 
 @pytest.fixture
