@@ -34,11 +34,11 @@ def config(**changes: Any) -> TfDataServiceConfig:
     return TfDataServiceConfig(**{**values, **changes})
 
 
-@pytest.mark.parametrize("side", ["compute", "training"])
-def test_training_on_another_jobs_data(side: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("side", "more"), [("compute", ["--network-interface", "lo"]), ("training", [])])
+def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Path) -> None:
     file = tmp_path / "compute.json"
     with ThreadPoolExecutor() as pool:
-        compute = pool.submit(launch, 2, *COMPUTE, file, "--dispatcher-side", side, **QUIET)
+        compute = pool.submit(launch, 2, *COMPUTE, file, "--dispatcher-side", side, *more, **QUIET)
         training = launch(2, HERE / "program_data_service.py", file, timeout=100, **QUIET)
         if training.code != 0 and file.exists():
             TfDataServiceConfig.read(str(file)).compute_client().shutdown()
@@ -94,6 +94,7 @@ def test_wrong_command_lines(
         ([file, "--dispatcher-side", "both"], "--dispatcher-side"),
         ([str(tmp_path / "none" / "x.json")], "no directory"),
         ([file, "--dispatchers", "2"], "another -np"),
+        ([file, "--network-interface", "none0"], "none0"),
     ):
         monkeypatch.setattr(sys, "argv", ["compute_worker", *arguments])
         with pytest.raises(SystemExit) as caught:

@@ -143,6 +143,11 @@ class ComputeClient:
         self._timeout = timeout
         self._verbose = verbose
 
+    def own_address(self) -> str:
+        """The address of this host that leads to the compute job."""
+        with self._connect() as sock:
+            return str(sock.getsockname()[0])
+
     def register_dispatcher(self, dispatcher_id: int, address: str) -> None:
         """Announces a dispatcher."""
         self._say(f"dispatcher {dispatcher_id} is at {address}")

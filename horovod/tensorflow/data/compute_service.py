@@ -13,8 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from horovod import numpy as hvd
-from horovod._bootstrap.identity import detect
-from horovod.runner.network import LOOPBACK
 from horovod.tensorflow.data.compute_registry import ComputeClient
 from horovod.tensorflow.data.service_config import TfDataServiceConfig
 
@@ -23,13 +21,9 @@ __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "
 _PROTOCOL = "grpc"
 
 
-def own_addresses() -> list[str]:
-    """Where processes of this and other jobs reach this one, best first."""
-    return list(detect().addresses) or [LOOPBACK]
-
-
-def _netloc(port: int | str) -> str:
-    host = own_addresses()[0]
+def _netloc(client: ComputeClient, port: str) -> str:
+    """Where processes of both jobs reach a port of this one."""
+    host = client.own_address()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -40,19 +34,19 @@ def _dispatcher(client: ComputeClient, number: int) -> Iterator[None]:
     server = service.DispatchServer(service.DispatcherConfig(port=0, protocol=_PROTOCOL), start=True)
     try:
         port = server.target.rsplit(":", 1)[1]
-        client.register_dispatcher(number, f"{_PROTOCOL}://{_netloc(port)}")
+        client.register_dispatcher(number, f"{_PROTOCOL}://{_netloc(client, port)}")
         yield
     finally:
         server._stop()
 
 
 @contextlib.contextmanager
-def _worker(address: str) -> Iterator[None]:
+def _worker(client: ComputeClient, address: str) -> Iterator[None]:
     """Runs a worker of a dispatcher here."""
     service = tf.data.experimental.service
     config = service.WorkerConfig(
         dispatcher_address=address.removeprefix(f"{_PROTOCOL}://"),
-        worker_address=_netloc("%port%"),
+        worker_address=_netloc(client, "%port%"),
         port=0,
         protocol=_PROTOCOL,
     )
@@ -78,7 +72,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
         if compute_config.dispatcher_side == "compute" and worker == 0:
             running.enter_context(_dispatcher(client, number))
         address = client.wait_for_dispatcher_registration(number, compute_config.timeout)
-        running.enter_context(_worker(address))
+        running.enter_context(_worker(client, address))
         client.register_worker_for_dispatcher(number, worker)
         client.wait_for_shutdown()
 

@@ -17,7 +17,7 @@ from horovod._bootstrap.auth import KEY_BYTES
 from horovod._bootstrap.identity import detect
 from horovod.runner import network
 from horovod.tensorflow.data.compute_registry import ComputeRegistry
-from horovod.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn, own_addresses
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn
 from horovod.tensorflow.data.service_config import SIDES
 
 
@@ -37,7 +37,16 @@ def _by_interface(endpoints: list[tuple[str, int]]) -> dict[str, list[tuple[str,
     return result
 
 
-def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: float = 60) -> None:
+def _own_addresses(interface: str) -> list[str]:
+    """Where the registry listens: where the other hosts of the job reach this one, or on `interface`."""
+    if interface:
+        return [entry.address for entry in network.addresses([interface])]
+    return list(detect().addresses) or [network.LOOPBACK]
+
+
+def main(
+    dispatchers: int, dispatcher_side: str, configfile: str, timeout: float = 60, interface: str = ""
+) -> None:
     """Runs this rank's part of the compute job."""
     hvd.init()
     workers, rest = divmod(hvd.size(), dispatchers)
@@ -49,7 +58,7 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: float
     with contextlib.ExitStack() as running:
         endpoints: list[tuple[str, int]] = []
         if hvd.rank() == 0:
-            registry = ComputeRegistry(key, own_addresses(), dispatchers, workers)
+            registry = ComputeRegistry(key, _own_addresses(interface), dispatchers, workers)
             endpoints = running.enter_context(registry).endpoints
         addresses = _by_interface(hvd.broadcast_object(endpoints, 0))
         config = TfDataServiceConfig(dispatchers, workers, dispatcher_side, addresses, key, timeout)
@@ -78,13 +87,25 @@ def run_commandline() -> int:
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds that parts wait for each other (default: 60)"
     )
+    parser.add_argument(
+        "--network-interface",
+        default="",
+        help="where rank 0 can be reached; for a compute job on a single host, which otherwise can only be "
+        "reached from there",
+    )
     options = parser.parse_args()
     if options.dispatchers < 1 or options.timeout <= 0:
         parser.error("--dispatchers must be at least 1, --timeout above 0")
     if not Path(options.configfile).absolute().parent.is_dir():
         parser.error(f"there is no directory for {options.configfile}")
     try:
-        main(options.dispatchers, options.dispatcher_side, options.configfile, options.timeout)
+        main(
+            options.dispatchers,
+            options.dispatcher_side,
+            options.configfile,
+            options.timeout,
+            options.network_interface,
+        )
     except ValueError as error:
         parser.error(str(error))
     return 0
