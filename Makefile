@@ -6,11 +6,13 @@ CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*
 FRAMES ?= 1000000
 TSAN_SKIP ?= fuzz
 PYTEST_ARGS ?=
+TF_VERSIONS ?= 2.13 2.16 2.18
 
-.PHONY: help demo test test-core test-python lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo test test-core test-python test-tf-versions lint format bench asan tsan fuzz wheel clean
 help:
 	@echo "make demo    train on 2 processes (sets up $(VENV) first)"
 	@echo "make test    all tests: the C++ core's and the Python ones"
+	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
 	@echo "make asan | tsan | fuzz    the core under sanitizers; mutated frames (FRAMES=$(FRAMES))"
@@ -48,6 +50,9 @@ test-core: $(VENV)/.tools
 
 test-python: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-tf-versions: wheel
+	PYTHON=$(PYTHON) tests/tensorflow/versions.sh dist/*.whl $(TF_VERSIONS)
 
 lint: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	$(BIN)/ruff check .

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <future>
+#include <memory>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -15,13 +17,31 @@ namespace hvd::tensorflow {
 namespace {
 
 constexpr auto kTarget = "horovod_collective";
+constexpr size_t kLongestList = 1 << 20;
+constexpr size_t kLargestElement = 16;  // bytes
+
+using Shape = std::vector<int64_t>;
+
+void read_list(std::istringstream& in, Shape& values) {
+  size_t count = 0;
+  if (!(in >> count) || count > kLongestList) return in.setstate(std::ios::failbit);
+  values.resize(count);
+  for (int64_t& value : values) in >> value;
+}
+
+std::string text_of(const Shape& shape) {
+  std::string text;
+  for (const int64_t dimension : shape) text += (text.empty() ? "" : ", ") + std::to_string(dimension);
+  return "[" + text + "]";
+}
 
 // What horovod/tensorflow/xla.py writes: the op's type, numbers, tensors and finally the name.
 struct Call {
   std::string op_type, name;
   hvd_request request{};
   std::vector<hvd_tensor> tensors;
-  std::vector<std::vector<int64_t>> shapes;
+  std::vector<Shape> shapes, result_shapes;
+  std::vector<int32_t> splits;
 
   bool parse(const std::string& text) {
     std::istringstream in(text);
@@ -30,40 +50,81 @@ struct Call {
     in >> request.prescale >> request.postscale >> request.tensor_count;
     if (!in || request.tensor_count < 1) return false;
     shapes.resize(static_cast<size_t>(request.tensor_count));
+    result_shapes.resize(shapes.size());
     tensors.resize(shapes.size());
     for (size_t i = 0; i < shapes.size(); ++i) {
-      in >> tensors[i].dtype >> tensors[i].ndim;
-      if (!in || tensors[i].ndim < 0) return false;
-      shapes[i].resize(static_cast<size_t>(tensors[i].ndim));
-      for (int64_t& dimension : shapes[i]) in >> dimension;
+      in >> tensors[i].dtype;
+      read_list(in, shapes[i]);
+      read_list(in, result_shapes[i]);
       tensors[i].shape = shapes[i].data();
+      tensors[i].ndim = static_cast<int32_t>(shapes[i].size());
     }
+    Shape numbers;
+    read_list(in, numbers);
+    splits.assign(numbers.begin(), numbers.end());
     std::getline(in >> std::ws, name);
     request.name = name.c_str();
     request.tensors = tensors.data();
+    request.numbers = splits.empty() ? nullptr : splits.data();
+    request.number_count = static_cast<int32_t>(splits.size());
     return !in.fail();
   }
 };
 
-struct Result {
-  int32_t code = HVD_OK;
-  std::string text;
-};
+// A call that blocks its thread until the operation is done: XLA has none that complete later.
+class Run {
+ public:
+  Run(Call& call, void** outputs) : call_(call), outputs_(outputs) {}
 
-// Blocks: XLA has no calls that complete later. Ends with the operation.
-Result run(Call& call) {
-  std::promise<Result> promise;
-  call.request.user = &promise;
-  call.request.done = [](void* user, const hvd_outcome* outcome) {
-    static_cast<std::promise<Result>*>(user)->set_value({outcome->code, outcome->text});
-  };
-  // Only empty outputs have no memory, and those are never written.
-  call.request.allocate = [](void* user, int32_t, const int64_t*, int32_t) { return user; };
-  std::future<Result> result = promise.get_future();
-  const hvd_handle handle = hvd_submit_default(&call.request);
-  if (handle <= 0) return {static_cast<int32_t>(handle), hvd_last_error()};
-  return result.get();
-}
+  // The text of the failure, "" if it succeeded.
+  std::string operator()() {
+    call_.request.user = this;
+    call_.request.done = [](void* user, const hvd_outcome* outcome) {
+      static_cast<Run*>(user)->finish(*outcome);
+    };
+    call_.request.allocate = [](void* user, int32_t index, const int64_t* shape, int32_t ndim) {
+      return static_cast<Run*>(user)->allocate(static_cast<size_t>(index), Shape(shape, shape + ndim));
+    };
+    std::future<std::string> failure = failure_.get_future();
+    if (hvd_submit_default(&call_.request) <= 0) return hvd_last_error();
+    return failure.get();
+  }
+
+ private:
+  // The results' shapes were fixed when the function was compiled. If the ranks' tensors do not make them,
+  // the operation still runs, so that no other rank waits; what does not fit goes to memory of our own.
+  void* allocate(size_t index, const Shape& shape) {
+    if (shape == call_.result_shapes[index] && outputs_[index] != nullptr) return outputs_[index];
+    if (shape != call_.result_shapes[index])
+      problem_ = "compiled for a result of shape " + text_of(call_.result_shapes[index]) +
+                 ", but the tensors of the ranks make " + text_of(shape);
+    size_t bytes = kLargestElement;
+    for (const int64_t dimension : shape) bytes *= static_cast<size_t>(dimension);
+    spare_.emplace_back(new (std::nothrow) char[bytes + 1]);
+    return spare_.back().get();
+  }
+
+  void finish(const hvd_outcome& outcome) {
+    for (int32_t i = 1; i < outcome.split_count; ++i)
+      if (outcome.received_splits[i] != outcome.received_splits[0])
+        problem_ = "the ranks send different numbers of rows";
+    if (outcome.code != HVD_OK) {
+      failure_.set_value(outcome.text);
+    } else if (!problem_.empty()) {
+      failure_.set_value(problem_ +
+                         ". With jit_compile=True every rank must give the same number of rows: call it "
+                         "outside of the compiled function.");
+    } else {
+      failure_.set_value("");
+    }
+  }
+
+  Call& call_;
+  void** outputs_;
+  std::vector<std::unique_ptr<char[]>> spare_;
+  std::string problem_;
+  std::promise<std::string> failure_;
+};
 
 using SetFailureFn = void (*)(void* status, const char* text, size_t length);
 SetFailureFn set_failure = nullptr;
@@ -85,11 +146,13 @@ void collective(void* out, const void** in, const char* description, size_t leng
   const size_t count = call.tensors.size();
   for (size_t i = 0; i < count; ++i) {
     call.tensors[i].input = in[i];
-    call.tensors[i].output = outputs[i];
+    // Left to allocate() where the shape depends on other ranks.
+    if (call.request.kind == HVD_ALLREDUCE || call.request.kind == HVD_BROADCAST)
+      call.tensors[i].output = outputs[i];
   }
   *static_cast<int32_t*>(outputs[count]) = *static_cast<const int32_t*>(in[count]);
-  const Result result = run(call);
-  if (result.code != HVD_OK) fail(status, call.op_type + ": " + result.text);
+  const std::string failure = Run(call, outputs)();
+  if (!failure.empty()) fail(status, call.op_type + ": " + failure);
 }
 
 }  // namespace

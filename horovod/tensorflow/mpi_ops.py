@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod._core import ALLREDUCE, BROADCAST
 from horovod.common.basics import (
     Adasum,
     Average,
@@ -45,7 +44,7 @@ from horovod.common.basics import (
     stop_timeline,
 )
 from horovod.common.process_sets import ProcessSet, global_process_set, id_of
-from horovod.tensorflow import xla
+from horovod.tensorflow import compiled, xla
 from horovod.tensorflow.library import library
 from horovod.tensorflow.util import _executing_eagerly
 
@@ -116,6 +115,14 @@ def _naming(
     return {"name": re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", name), "ignore_name_scope": ignore_name_scope}
 
 
+def _target(
+    op_type: str, tensors: Sequence[Any], name: str | None, ignore_name_scope: bool, process_set: ProcessSet
+) -> compiled.Target:
+    """What names an operation in a compiled function."""
+    naming = _naming(op_type, tensors, name, ignore_name_scope)
+    return compiled.Target(naming["name"], id_of(process_set))
+
+
 def _tensors(values: Sequence[Any]) -> list[Any]:
     return [tf.convert_to_tensor(value) for value in values]
 
@@ -159,14 +166,8 @@ def _grouped_allreduce(
     if not tensors:
         return []
     if xla.compiling():
-        reduction = (op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
-        number = id_of(process_set)
-        return xla.call(
-            xla.Operation("HorovodAllreduce", ALLREDUCE, number, op, 0, prescale_factor, postscale_factor),
-            tensors,
-            _naming("HorovodAllreduce", tensors, name, ignore_name_scope)["name"],
-            lambda gradients: _grouped_allreduce(gradients, None, *reduction),
-        )
+        target = _target("HorovodAllreduce", tensors, name, ignore_name_scope, process_set)
+        return compiled.allreduce(tensors, target, op, prescale_factor, postscale_factor)
     return list(
         library.horovod_grouped_allreduce(
             tensors,
@@ -186,8 +187,9 @@ def allgather(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The ranks' tensors one after another along the first dimension, which may differ from rank to rank."""
-    xla.refuse_if_compiling("hvd.allgather()")
     tensor = tf.convert_to_tensor(tensor)
+    if xla.compiling():
+        return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
     return library.horovod_allgather(
         tensor,
         process_set_id=id_of(process_set),
@@ -202,10 +204,12 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """allgather() of several tensors together; their dtypes may differ."""
-    xla.refuse_if_compiling("hvd.grouped_allgather()")
     tensors = _tensors(tensors)
     if not tensors:
         return []
+    if xla.compiling():
+        target = _target("HorovodAllgather", tensors, name, ignore_name_scope, process_set)
+        return compiled.allgather(tensors, target)
     return list(
         library.horovod_grouped_allgather(
             tensors,
@@ -246,7 +250,8 @@ def grouped_broadcast(
     if not tensors:
         return []
     if xla.compiling():
-        return _compiled_broadcast(tensors, root_rank, name, ignore_name_scope, process_set)
+        target = _target("HorovodBroadcast", tensors, name, ignore_name_scope, process_set)
+        return compiled.broadcast(tensors, target, root_rank)
     return list(
         library.horovod_grouped_broadcast(
             tensors,
@@ -254,23 +259,6 @@ def grouped_broadcast(
             process_set_id=id_of(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
-    )
-
-
-def _compiled_broadcast(
-    tensors: list[Any], root_rank: int, name: str | None, ignore_name_scope: bool, process_set: ProcessSet
-) -> list[Any]:
-    is_root = rank() == root_rank  # a compiled function can't ask at run time
-
-    def gradient(gradients: Sequence[Any]) -> list[Any]:
-        averaged = _grouped_allreduce(gradients, op=Average, process_set=process_set)
-        return averaged if is_root else [tf.zeros_like(value) for value in averaged]
-
-    return xla.call(
-        xla.Operation("HorovodBroadcast", BROADCAST, id_of(process_set), root_rank=root_rank),
-        tensors,
-        _naming("HorovodBroadcast", tensors, name, ignore_name_scope)["name"],
-        gradient,
     )
 
 
@@ -313,8 +301,11 @@ def alltoall(
 
     Returns the rows received, in rank order; and with `splits` also how many came from each rank.
     """
-    xla.refuse_if_compiling("hvd.alltoall()")
     tensor = tf.convert_to_tensor(tensor)
+    if xla.compiling():
+        target = _target("HorovodAlltoall", [tensor], name, ignore_name_scope, process_set)
+        output, received = compiled.alltoall(tensor, target, splits)
+        return output if splits is None else (output, received)
     numbers = tf.convert_to_tensor([] if splits is None else splits, dtype=tf.int32)
     output, received = library.horovod_alltoall(
         tensor,
@@ -336,8 +327,11 @@ def _reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """This rank's share of the rows of what _allreduce() gives; the lowest ranks get the larger shares."""
-    xla.refuse_if_compiling("hvd.reducescatter()")
     tensor = tf.convert_to_tensor(tensor)
+    if xla.compiling():
+        return _grouped_reducescatter(
+            [tensor], name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )[0]
     return library.horovod_reducescatter(
         tensor,
         reduce_op=op,
@@ -358,10 +352,12 @@ def _grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """_reducescatter() of several tensors together; their dtypes may differ."""
-    xla.refuse_if_compiling("hvd.grouped_reducescatter()")
     tensors = _tensors(tensors)
     if not tensors:
         return []
+    if xla.compiling():
+        target = _target("HorovodReducescatter", tensors, name, ignore_name_scope, process_set)
+        return compiled.reducescatter(tensors, target, op, prescale_factor, postscale_factor)
     return list(
         library.horovod_grouped_reducescatter(
             tensors,
@@ -376,34 +372,41 @@ def _grouped_reducescatter(
 
 def join() -> Any:
     """Declares that this rank has no more data and waits until all have joined; the last one's rank."""
+    xla.refuse_if_compiling("hvd.join()")
     return library.horovod_join()
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the set has come here. In a TF1 graph this is an op to run."""
+    xla.refuse_if_compiling("hvd.barrier()")
     return library.horovod_barrier(process_set_id=id_of(process_set))
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """The number of ranks when the op runs, as an int32 scalar; so are the ones below."""
+    xla.refuse_if_compiling("hvd.size_op()")
     return library.horovod_size(process_set_id=process_set_id, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """1 if this rank is in the set, 0 if not, -1 without hvd.init(), -3 if there is no such set."""
+    xla.refuse_if_compiling("hvd.process_set_included_op()")
     return library.horovod_process_set_included(process_set_id=process_set_id, name=name)
 
 
 def local_size_op(name: str | None = None) -> Any:
     """The number of ranks on this host."""
+    xla.refuse_if_compiling("hvd.local_size_op()")
     return library.horovod_local_size(name=name)
 
 
 def rank_op(name: str | None = None) -> Any:
     """This process's rank."""
+    xla.refuse_if_compiling("hvd.rank_op()")
     return library.horovod_rank(name=name)
 
 
 def local_rank_op(name: str | None = None) -> Any:
     """This process's rank among those of its host."""
+    xla.refuse_if_compiling("hvd.local_rank_op()")
     return library.horovod_local_rank(name=name)

@@ -1,4 +1,4 @@
-"""Reductions and broadcasts in functions that XLA compiles (`jit_compile=True`), on CPUs.
+"""Calls of the engine from functions that XLA compiles (`jit_compile=True`), on CPUs.
 
 XLA knows nothing of TensorFlow's kernels, so there they are custom calls. A call blocks its thread. They run
 one after another in the order of the program: two ranks that wait in different calls would wait forever.
@@ -31,6 +31,7 @@ class Operation(NamedTuple):
     root_rank: int = 0
     prescale: float = 1.0
     postscale: float = 1.0
+    splits: tuple[int, ...] = ()
 
 
 def compiling() -> bool:
@@ -40,13 +41,25 @@ def compiling() -> bool:
     )
 
 
+def refusal(what: str) -> NotImplementedError:
+    """The error for what can't be in a compiled function."""
+    return NotImplementedError(
+        f"{what} does not work in a function that XLA compiles (jit_compile=True), where only the values of "
+        "tensors may depend on other ranks; call it outside of the function or leave jit_compile out"
+    )
+
+
 def refuse_if_compiling(op: str) -> None:
     """NotImplementedError in a compiled function, for operations that can't be in one."""
     if compiling():
-        raise NotImplementedError(
-            f"{op} does not work in a function that XLA compiles (jit_compile=True), where shapes must not "
-            "depend on other ranks; call it outside of the function or leave jit_compile out"
-        )
+        raise refusal(op)
+
+
+def unknown_shape(op: str, tensor: Any) -> ValueError:
+    """The error for a tensor whose shape is not known while tracing."""
+    return ValueError(
+        f"{op} with jit_compile=True needs shapes that are known beforehand, {tensor.name} has {tensor.shape}"
+    )
 
 
 @functools.cache
@@ -59,8 +72,12 @@ def call(
     tensors: Sequence[Any],
     name: str,
     gradient: Callable[[Sequence[Any]], Sequence[Any]],
+    shapes: Sequence[Sequence[int]] | None = None,
 ) -> list[Any]:
-    """The results, one per tensor and like it. `gradient` turns their gradients into those of the inputs."""
+    """The results, one per tensor and like it, or of other `shapes`.
+
+    `gradient` turns their gradients into those of the inputs.
+    """
     if not _registered():
         raise NotImplementedError(
             f"TensorFlow {tf.__version__} lets no function that XLA compiles call Horovod: leave "
@@ -68,20 +85,20 @@ def call(
         )
     for tensor in tensors:
         if not tensor.shape.is_fully_defined():
-            raise ValueError(
-                f"{operation.op_type} with jit_compile=True needs shapes that are known beforehand, "
-                f"{tensor.name} has {tensor.shape}"
-            )
+            raise unknown_shape(operation.op_type, tensor)
+    results = [tensor.shape.as_list() for tensor in tensors] if shapes is None else shapes
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*inputs: Any) -> tuple[Any, Any]:
-        results = _custom_call(operation, inputs, name)
-        return tuple(results), lambda *outer: tuple(gradient(outer))
+        outputs = _custom_call(operation, inputs, name, results)
+        return tuple(outputs), lambda *outer: tuple(gradient(outer))
 
     return list(differentiable(*tensors))
 
 
-def _custom_call(operation: Operation, tensors: Sequence[Any], name: str) -> list[Any]:
+def _custom_call(
+    operation: Operation, tensors: Sequence[Any], name: str, shapes: Sequence[Sequence[int]]
+) -> list[Any]:
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     graph = tf.compat.v1.get_default_graph()
@@ -91,20 +108,22 @@ def _custom_call(operation: Operation, tensors: Sequence[Any], name: str) -> lis
     outputs = gen_xla_ops.xla_custom_call_v2(
         operands=[*tensors, before],
         call_target_name=_TARGET,
-        backend_config=_description(operation, tensors, graph.unique_name(name)),
+        backend_config=_description(operation, tensors, shapes, graph.unique_name(name)),
         has_side_effect=True,
         result_dtypes=[*(tensor.dtype for tensor in tensors), tf.int32],
-        result_shapes=[*(tensor.shape for tensor in tensors), tf.TensorShape([])],
+        result_shapes=[*map(tf.TensorShape, shapes), tf.TensorShape([])],
     )
     graph._horovod_last_call = outputs[-1]
     return list(outputs[:-1])
 
 
-def _description(operation: Operation, tensors: Sequence[Any], name: str) -> str:
-    """What csrc/tensorflow/xla.cc reads."""
-    fields: list[Any] = [*operation, len(tensors)]
-    for tensor in tensors:
+def _description(
+    operation: Operation, tensors: Sequence[Any], shapes: Sequence[Sequence[int]], name: str
+) -> str:
+    """What csrc/tensorflow/xla.cc reads. Lists have their length in front."""
+    fields: list[Any] = [*operation[:-1], len(tensors)]
+    for tensor, result in zip(tensors, shapes, strict=True):
         dtype = tensor.dtype.name
         shape = tensor.shape.as_list()
-        fields += [_core.DTYPES.index(_MOVED_AS.get(dtype, dtype)), len(shape), *shape]
-    return " ".join(map(str, [*fields, name]))
+        fields += [_core.DTYPES.index(_MOVED_AS.get(dtype, dtype)), len(shape), *shape, len(result), *result]
+    return " ".join(map(str, [*fields, len(operation.splits), *operation.splits, name]))

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")  # it does not like how often we trace
 
+from checks_arguments import *  # noqa: E402, F403
 from checks_collectives import *  # noqa: E402, F403
 from checks_documents import *  # noqa: E402, F403
 from checks_errors import *  # noqa: E402, F403

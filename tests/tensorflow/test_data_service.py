@@ -1,0 +1,103 @@
+"""horovod.tensorflow.data: a compute job and a training job, with TensorFlow's dispatchers and workers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from util_launch import launch
+
+pytest.importorskip("tensorflow")
+
+from horovod.numpy import shutdown
+from horovod.tensorflow.data import compute_worker
+from horovod.tensorflow.data.service_config import TfDataServiceConfig
+
+HERE = Path(__file__).parent
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+COMPUTE = ("-m", "horovod.tensorflow.data.compute_worker")
+
+
+def config(**changes: Any) -> TfDataServiceConfig:
+    values: dict[str, Any] = {
+        "dispatchers": 2,
+        "workers_per_dispatcher": 3,
+        "dispatcher_side": "training",
+        "addresses": {"lo": [("127.0.0.1", 1)], "eth0": [("192.0.2.1", 2), ("192.0.2.2", 3)]},
+        "key": bytes(range(32)),
+        "timeout": 7,
+    }
+    return TfDataServiceConfig(**{**values, **changes})
+
+
+@pytest.mark.parametrize(("side", "more"), [("compute", ["--network-interface", "lo"]), ("training", [])])
+def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "compute.json"
+    with ThreadPoolExecutor() as pool:
+        compute = pool.submit(launch, 2, *COMPUTE, file, "--dispatcher-side", side, *more, **QUIET)
+        training = launch(2, HERE / "program_data_service.py", file, timeout=100, **QUIET)
+        if training.code != 0 and file.exists():
+            TfDataServiceConfig.read(str(file)).compute_client().shutdown()
+        assert training.code == 0 and "trained with the data service" in training.output, training.output
+        outcome = compute.result()
+    assert outcome.code == 0, outcome.output
+    assert not file.exists() and not list(tmp_path.iterdir())
+
+
+def test_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "compute.json"
+    with pytest.raises(TimeoutError, match=r"compute\.json"):
+        TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=0.2)
+    with pytest.raises(FileNotFoundError):
+        TfDataServiceConfig.read(str(file))
+    file.write_text("not the last one", encoding="utf-8")
+    config().write(str(file))
+    assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
+    assert TfDataServiceConfig.read(str(file)) == config()
+    assert TfDataServiceConfig.from_dict(json.loads(json.dumps(config().to_dict()))) == config()
+    assert "\\x01" not in repr(config()) and "AAEC" not in repr(config())
+    file.chmod(0o666)
+    with pytest.raises(PermissionError, match="other accounts"):
+        TfDataServiceConfig.read(str(file))
+    file.chmod(0o600)
+    for wrong in ("{", "[]", "{}", json.dumps({**config().to_dict(), "key": "AAAA"})):
+        file.write_text(wrong, encoding="utf-8")
+        with pytest.raises(ValueError, match=r"configuration|key"):
+            TfDataServiceConfig.read(str(file))
+
+
+def test_wrong_values() -> None:
+    for wrong in (
+        {"dispatchers": 0},
+        {"workers_per_dispatcher": 0},
+        {"dispatcher_side": "both"},
+        {"timeout": 0},
+        {"key": b"short"},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            config(**wrong)
+    with pytest.raises(ValueError, match="no address"):
+        config(addresses={}).compute_client()
+
+
+def test_wrong_command_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "x.json")
+    for arguments, text in (
+        ([file, "--dispatchers", "0"], "--dispatchers"),
+        ([file, "--timeout", "0"], "--timeout"),
+        ([file, "--dispatcher-side", "both"], "--dispatcher-side"),
+        ([str(tmp_path / "none" / "x.json")], "no directory"),
+        ([file, "--dispatchers", "2"], "another -np"),
+        ([file, "--network-interface", "none0"], "none0"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["compute_worker", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            compute_worker.run_commandline()
+        assert caught.value.code == 2 and text in capsys.readouterr().err
+    shutdown()
