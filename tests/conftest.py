@@ -1,4 +1,4 @@
-"""Makes the package of this tree importable unless one is installed, and hosts for the tests that need some."""
+"""The package of this tree is importable unless one is installed; hosts for the tests that need some."""
 
 from __future__ import annotations
 
