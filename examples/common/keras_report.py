@@ -14,7 +14,7 @@ import horovod.numpy as hvd
 
 
 class FitReport(keras.callbacks.Callback):  # type: ignore[misc]
-    """Put it after MetricAverageCallback, so that it sees the averages. `images`: of this rank in an epoch."""
+    """Put it after MetricAverageCallback, to see the averages. `images`: those of this rank in an epoch."""
 
     def __init__(self, report: Report, epochs: int, images: int) -> None:
         super().__init__()

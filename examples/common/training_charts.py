@@ -19,17 +19,18 @@ from matplotlib.ticker import MaxNLocator
 INK, MUTED, GRID, FIRST, SECOND = "#1d2330", "#5f6878", "#e3e6eb", "#2a78d6", "#e2632c"
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", FIRST: "first", SECOND: "second"}
 _STYLE = """
-:root { color-scheme: light dark; --page: #f5f6f8; --card: #fff; --ink: #1d2330; --muted: #5f6878; --grid: #e3e6eb;
-  --first: #2a78d6; --second: #e2632c; }
-@media (prefers-color-scheme: dark) { :root { --page: #12151b; --card: #1b2029; --ink: #eceff4; --muted: #a2abba;
-  --grid: #313845; --first: #5b9df0; --second: #f08a5a; } }
+:root { color-scheme: light dark; --page: #f5f6f8; --card: #fff; --ink: #1d2330; --muted: #5f6878;
+  --grid: #e3e6eb; --first: #2a78d6; --second: #e2632c; }
+@media (prefers-color-scheme: dark) { :root { --page: #12151b; --card: #1b2029; --ink: #eceff4; 
+  --muted: #a2abba; --grid: #313845; --first: #5b9df0; --second: #f08a5a; } }
 body { background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; margin: 0; }
 main { max-width: 68rem; margin: 0 auto; padding: 2rem 1.25rem; }
 h1 { font-size: 1.6rem; margin: 0 0 1.25rem; } h2 { font-size: 1rem; margin: 0 0 .5rem; }
 .tiles, .charts { display: grid; gap: 1rem; margin-bottom: 1rem; }
 .tiles { grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); }
 .charts { grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); }
-.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem; padding: 1rem; min-width: 0; }
+.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem;
+  padding: 1rem; min-width: 0; }
 .tiles b { display: block; font-size: 1.7rem; font-weight: 600; } .tiles span { color: var(--muted); }
 svg { width: 100%; height: auto; display: block; } svg text { font-family: system-ui, sans-serif !important; }
 summary { cursor: pointer; } .wide { overflow-x: auto; }
@@ -70,7 +71,9 @@ def write_page(
     rows: Sequence[Sequence[str]],
 ) -> Path:
     """Writes <name>.png for each chart and report.html, whose path it returns."""
-    figures = [f'<div class="card"><h2>{html.escape(c.title)}</h2>{_draw(c, directory)}</div>' for c in charts]
+    figures = [
+        f'<div class="card"><h2>{html.escape(c.title)}</h2>{_draw(c, directory)}</div>' for c in charts
+    ]
     boxes = [
         f'<div class="card"><span>{html.escape(name)}</span><b>{html.escape(value)}</b></div>'
         for name, value in tiles
@@ -82,7 +85,8 @@ def write_page(
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body><main>"
         f'<h1>{html.escape(title)}</h1><div class="tiles">{"".join(boxes)}</div>'
         f'<div class="charts">{"".join(figures)}</div>'
-        f'<details class="card"><summary>All figures</summary><div class="wide">{_table(head, rows)}</div></details>'
+        f'<details class="card"><summary>All figures</summary>'
+        f'<div class="wide">{_table(head, rows)}</div></details>'
         "</main></body></html>\n",
         encoding="utf-8",
     )
@@ -103,7 +107,9 @@ def _draw(chart: Chart, directory: Path) -> str:
         for line in chart.lines:
             colour = MUTED if line.guide else SECOND if line.second else FIRST
             width, style, marker = (1.2, "--", "") if line.guide else (2.2, "-", "o")
-            axes.plot(chart.x, line.values, style, marker=marker, ms=4.5, lw=width, color=colour, label=line.label)
+            axes.plot(
+                chart.x, line.values, style, marker=marker, ms=4.5, lw=width, color=colour, label=line.label
+            )
         axes.set_xlabel(chart.x_title, color=MUTED)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         axes.tick_params(colors=MUTED, length=0)
@@ -114,7 +120,9 @@ def _draw(chart: Chart, directory: Path) -> str:
         if chart.from_zero:
             axes.set_ylim(bottom=0)
         if len(chart.lines) > 1:
-            axes.legend(frameon=False, labelcolor=INK, ncols=len(chart.lines), loc="lower left", bbox_to_anchor=(0, 1))
+            axes.legend(
+                frameon=False, labelcolor=INK, ncols=len(chart.lines), loc="lower left", bbox_to_anchor=(0, 1)
+            )
         vector = io.StringIO()
         figure.savefig(vector, format="svg", transparent=True, metadata={"Date": None})
         if len(chart.lines) == 1:  # nothing else in the file says what it shows

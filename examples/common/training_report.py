@@ -1,4 +1,4 @@
-"""What an example tells: a bar and lines on rank 0, a closing summary and, on request, a page with pictures."""
+"""What an example tells: a bar and lines on rank 0, a closing summary and, if wanted, pictures."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class Report:
         self._directory: Path | None = None
         if summary_dir is not None:
             if importlib.util.find_spec("matplotlib") is None:
-                sys.exit("--summary-dir draws with matplotlib, which is not installed: pip install matplotlib")
+                sys.exit(
+                    "--summary-dir draws with matplotlib, which is not installed: pip install matplotlib"
+                )
             self._directory = usable_directory("--summary-dir", summary_dir)
 
     def say(self, text: str) -> None:
@@ -179,7 +181,12 @@ class Report:
                     Line("test", [100 * e.test_accuracy for e in epochs], second=True),
                 ],
             ),
-            Chart("images_per_second", "Images per second", numbers, [Line("all ranks", [e.speed for e in epochs])]),
+            Chart(
+                "images_per_second",
+                "Images per second",
+                numbers,
+                [Line("all ranks", [e.speed for e in epochs])],
+            ),
         ]
         tiles = [
             ("Test accuracy", f"{last.test_accuracy:.1%}"),

@@ -17,15 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
-def cores_for_this_process() -> int:
-    """The launcher says how many processes of this machine share its cores."""
-    here = os.environ.get("HOROVOD_LOCAL_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or "1"
-    return max(len(os.sched_getaffinity(0)) // max(int(here), 1), 1)
-
-
-# The threads of a TensorFlow that computes with OpenMP. It reads these when it is imported.
-os.environ["OMP_NUM_THREADS"] = str(cores_for_this_process())
+# The threads of a TensorFlow that computes with OpenMP, which reads these when it is imported. The launcher
+# says how many processes share the cores of this machine.
+os.environ["OMP_NUM_THREADS"] = str(
+    max(len(os.sched_getaffinity(0)) // int(os.environ.get("HOROVOD_LOCAL_SIZE", "1")), 1)
+)
 os.environ.setdefault("KMP_AFFINITY", "granularity=fine,compact,1,0")
 os.environ.setdefault("KMP_BLOCKTIME", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -108,8 +104,8 @@ def run(options: argparse.Namespace) -> None:
     first_step = saved_step(checkpoints)
     if first_step >= last_step:
         report.say(
-            f"{checkpoints} is at step {first_step} already: ask for more than --steps {first_step * hvd.size()}, "
-            "or remove it to start anew"
+            f"{checkpoints} is at step {first_step} already: ask for more than "
+            f"--steps {first_step * hvd.size()}, or remove it to start anew"
         )
         return
     digits = load_digits(options.data_dir, options.limit)
@@ -123,10 +119,13 @@ def run(options: argparse.Namespace) -> None:
     labels = tf.placeholder(tf.int32, [None], "labels")
     loss, accuracy = build_model(images, labels)
     global_step = tf.train.get_or_create_global_step()
-    # Horovod: all ranks together see a larger batch, which allows for larger steps; the gradients are averaged.
+    # Horovod: all ranks together see a larger batch, which allows for larger steps.
     opt = tf.train.AdamOptimizer(options.lr * hvd.size())
+    # Horovod: gradients are averaged over the ranks.
     opt = hvd.DistributedOptimizer(opt)
     train_op = opt.minimize(loss, global_step=global_step)
+    with tf.control_dependencies([train_op]):
+        steps_done = global_step.read_value()
     final = LastValues(
         {"accuracy": accuracy, "weights": tf.trainable_variables()},
         {images: as_floats(digits.x_test), labels: digits.y_test},
@@ -135,15 +134,15 @@ def run(options: argparse.Namespace) -> None:
         # Horovod: all ranks start with rank 0's values, be they new or from its checkpoint.
         hvd.BroadcastGlobalVariablesHook(0),
         tf.train.StopAtStepHook(last_step=last_step),
-        tf.train.LoggingTensorHook({"step": global_step, "loss": loss}, every_n_iter=options.log_every),
+        tf.train.LoggingTensorHook({"step": steps_done, "loss": loss}, every_n_iter=options.log_every),
         final,
     ]
     config = tf.ConfigProto(
-        intra_op_parallelism_threads=cores_for_this_process(), inter_op_parallelism_threads=2
+        intra_op_parallelism_threads=int(os.environ["OMP_NUM_THREADS"]), inter_op_parallelism_threads=2
     )
     # Horovod: one GPU for each rank of a host, and only one rank writes files.
     config.gpu_options.visible_device_list = str(hvd.local_rank())
-    checkpoint_dir = str(checkpoints) if hvd.rank() == 0 else None
+    checkpoint_dir = options.checkpoint_dir if hvd.rank() == 0 else None
     feed = batches(x, y, options.batch_size, options.seed + first_step)
     with (
         tf.train.MonitoredTrainingSession(

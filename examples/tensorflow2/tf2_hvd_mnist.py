@@ -25,7 +25,15 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes, usable_directory
+from training_report import (
+    Epoch,
+    Report,
+    above_zero,
+    add_common_flags,
+    at_least_one,
+    processes,
+    usable_directory,
+)
 
 
 def build_model() -> Any:
@@ -79,7 +87,7 @@ def random_batches(x: Any, y: Any, batch_size: int, seed: int) -> Callable[[], I
 
 
 def partition_batches(x: Any, y: Any, batch_size: int, seed: int) -> Callable[[], Iterator[Any]]:
-    """Every rank goes through its own part of the digits. Horovod: parts of one size, for equally many steps."""
+    """Every rank goes through its own part. Horovod: parts of one size, for equally many steps."""
     share = len(x) // hvd.size()
     x, y = x[hvd.rank() * share :][:share], y[hvd.rank() * share :][:share]
     generator = np.random.default_rng([seed, hvd.rank()])
@@ -149,7 +157,9 @@ def run(options: argparse.Namespace) -> None:
                 advance()
         seconds = time.perf_counter() - began
         loss, accuracy = hvd.allreduce(tf.constant(sums / images), name="training").numpy()
-        report.epoch(Epoch(loss, accuracy, *test(model, loss_fn, x_test, y_test), images * hvd.size(), seconds))
+        report.epoch(
+            Epoch(loss, accuracy, *test(model, loss_fn, x_test, y_test), images * hvd.size(), seconds)
+        )
         # Horovod: only one rank writes files.
         if hvd.rank() == 0:
             checkpoint.save(os.path.join(checkpoints, "ckpt"))
