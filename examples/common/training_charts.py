@@ -102,13 +102,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _draw(chart: Chart, directory: Path) -> str:
     """Saves the PNG and returns the same drawing as SVG for the page."""
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.name, "font.size": 11}):
-        figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.name, "font.size": 10}):
+        figure, axes = pyplot.subplots(figsize=(4.8, 3.0), layout="constrained")
         for line in chart.lines:
             colour = MUTED if line.guide else SECOND if line.second else FIRST
             width, style, marker = (1.2, "--", "") if line.guide else (2.2, "-", "o")
             axes.plot(
-                chart.x, line.values, style, marker=marker, ms=4.5, lw=width, color=colour, label=line.label
+                chart.x, line.values, style, marker=marker, ms=4, lw=width, color=colour, label=line.label
             )
         axes.set_xlabel(chart.x_title, color=MUTED)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
@@ -129,7 +129,7 @@ def _draw(chart: Chart, directory: Path) -> str:
             axes.set_title(chart.title, color=INK, loc="left")
         else:
             axes.set_ylabel(chart.title, color=INK)
-        figure.savefig(directory / f"{chart.name}.png", dpi=160)
+        figure.savefig(directory / f"{chart.name}.png", dpi=200)
         pyplot.close(figure)
     svg = vector.getvalue()
     svg = svg[svg.index("<svg") :]

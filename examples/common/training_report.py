@@ -186,6 +186,7 @@ class Report:
                 "Images per second",
                 numbers,
                 [Line("all ranks", [e.speed for e in epochs])],
+                from_zero=True,
             ),
         ]
         tiles = [
