@@ -14,7 +14,7 @@ MULTINODE = EXAMPLES / "tensorflow" / "TensorFlow_Multinode_Training_with_Horovo
 SEVERAL = Path(__file__).with_name("program_several.py")
 
 
-def run(*words: str | Path, cwd: Path, timeout: float = 120, **environment: str) -> tuple[int, str]:
+def run(*words: str | Path, cwd: Path, timeout: float = 240, **environment: str) -> tuple[int, str]:
     """Exit code and output of a command. subprocess.TimeoutExpired after `timeout` seconds."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
