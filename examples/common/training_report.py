@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -89,7 +90,9 @@ class Report:
         self._title = title
         self._epochs: list[Epoch] = []
         self._started = time.perf_counter()
-        self._console = Console(highlight=False, quiet=hvd.rank() != 0)
+        # Open MPI's mpirun gives its ranks a terminal even if all goes to a file, which no bar should fill.
+        terminal = False if "OMPI_COMM_WORLD_RANK" in os.environ else None
+        self._console = Console(highlight=False, quiet=hvd.rank() != 0, force_terminal=terminal)
         self._directory: Path | None = None
         if summary_dir is not None:
             if importlib.util.find_spec("matplotlib") is None:
