@@ -8,9 +8,10 @@ TSAN_SKIP ?= fuzz
 PYTEST_ARGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
 
-.PHONY: help demo test test-core test-python test-tf-versions lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo demo-numpy test test-core test-python test-tf-versions lint format bench asan tsan fuzz wheel clean
 help:
-	@echo "make demo    train on 2 processes (sets up $(VENV) first)"
+	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
+	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
@@ -38,7 +39,24 @@ $(VENV)/.lint-tools: $(VENV)/.tools pyproject.toml
 	$(BIN)/pip install -q ruff==0.17.4 mypy==2.4.1 clang-format==23.1.3 types-PyYAML types-psutil
 	touch $@
 
-demo: $(VENV)/.installed
+$(VENV)/.demo-tools: $(VENV)/.installed
+	$(BIN)/pip install -q "tensorflow-cpu>=2.13"
+	touch $@
+
+# What TensorFlow has to say while it starts is kept in a file, and shown if something fails.
+DEMO := build/demo
+demo: $(VENV)/.demo-tools
+	@mkdir -p $(DEMO)
+	@echo "Training on 2 processes. TensorFlow takes a few seconds to start."
+	@$(BIN)/horovodrun -np 2 examples/tensorflow2/tf2_hvd_mnist.py --batch_size=64 --epochs=10 \
+		--checkpoint-dir=$(DEMO)/checkpoints --summary-dir=$(DEMO)/report 2> $(DEMO)/stderr \
+		|| { cat $(DEMO)/stderr >&2; exit 1; }
+	@echo
+	@echo "Next: open $(DEMO)/report/report.html, read docs/tutorial.md, or try"
+	@echo "  $(BIN)/horovodrun -np 2 examples/keras/keras_mnist_advanced.py    warm-up, schedule, augmentation"
+	@echo "  $(BIN)/python examples/scaling_plot.py                            1, 2 and 4 processes compared"
+
+demo-numpy: $(VENV)/.installed
 	$(BIN)/horovodrun -np 2 $(BIN)/python examples/numpy/digits.py
 
 test: test-core test-python

@@ -1,4 +1,4 @@
-"""The numpy example: it learns, all ranks agree, and several processes get what one gets."""
+"""make demo, and the numpy example: it learns, all ranks agree, several processes get what one gets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,38 @@ import numpy as np
 import pytest
 from util_launch import launch
 
-DEMO = Path(__file__).parents[1] / "examples" / "numpy" / "digits.py"
+ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "examples" / "numpy" / "digits.py"
 
 
 def final_accuracy(output: str) -> float:
     found = re.search(r"Test accuracy\s+([\d.]+)%", output)
     assert found, output
     return float(found[1])
+
+
+def test_make_demo(tmp_path: Path) -> None:
+    """The command of the Makefile, with its files elsewhere."""
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("mlxtend")
+    shown = subprocess.run(
+        ["make", "-n", "demo", f"DEMO={tmp_path}"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    line = " ".join(shown.stdout.replace("\\\n", " ").split())
+    found = re.search(r"horovodrun -np 2 (\S+\.py)((?: \S+)+?) 2> ", line)
+    assert found, shown.stdout + shown.stderr
+    outcome = launch(2, ROOT / found[1], *found[2].split(), timeout=200)
+    assert outcome.code == 0, outcome.output
+    assert final_accuracy(outcome.output) >= 95
+    for line in (
+        "Time ",
+        "Speed ",
+        "the same bits on both ranks",
+        f"Report         {tmp_path}/report/report.html",
+    ):
+        assert line in outcome.output, outcome.output
+    assert (tmp_path / "report" / "report.html").exists()
+    assert (tmp_path / "checkpoints" / "checkpoint").exists()
 
 
 def test_missing_scikit_learn_is_explained(tmp_path: Path) -> None:
