@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from horovod import _core
 from horovod._bootstrap import identity as identities
 from horovod._bootstrap import world as worlds
+from horovod._bootstrap.identity import Identity
 from horovod.common import config as configs
-from horovod.common import handles
+from horovod.common import handles, util
 from horovod.common import session as sessions
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
 from horovod.common.session import Place, Session, state
 
 if TYPE_CHECKING:
-    from horovod._bootstrap.identity import Identity
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
 
@@ -39,19 +40,23 @@ class HorovodBasics:
     def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
         """Joins this process to the job. Does nothing but register `process_sets` if that is done already.
 
-        `comm`: None for all ranks, or a list of launched ranks that form a world of their own, in that order.
+        `comm`: None for all ranks, a list of launched ranks that form a world of their own, in that order, or
+        an mpi4py communicator of those ranks, which also makes MPI carry the data.
         `process_sets`: sets to register, the same on all ranks, or "dynamic" to add and remove sets later.
+        With an mpi4py communicator they may be made from such, each rank giving those that it is in.
         """
-        members = _members(comm)
-        sets = _static_sets(process_sets)
+        members, by_mpi = _members(comm)
+        sets = _static_sets(process_sets, by_mpi)
         with state.lock:
             if state.session is None:
-                state.session = _start(members, sets)
+                state.session = _start(members, by_mpi, sets)
                 atexit.register(self.shutdown)
             elif isinstance(process_sets, str):
                 state.session.dynamic_process_sets = True
             session = state.session
             global_process_set.ranks = list(range(session.place.size))
+            if any(process_set.mpi_comm is not None for process_set in sets):
+                sets = _sets_of_all(sets, members)
             register_all(sets, session)
 
     def shutdown(self) -> None:
@@ -62,6 +67,7 @@ class HorovodBasics:
                 return
             atexit.unregister(self.shutdown)
             session.engine.shutdown()
+            session.belongings.close()
             for process_set in session.process_sets:
                 process_set._forget()
             global_process_set._forget()
@@ -115,21 +121,22 @@ class HorovodBasics:
         sessions.for_query().engine.timeline_stop()
 
     def mpi_threads_supported(self) -> bool:
-        """ValueError: this engine does not use MPI."""
-        sessions.for_query()
-        raise ValueError("MPI is not in use, so there is nothing to say about its threads")
+        """True: MPI is used only if it may be called from several threads. ValueError without MPI."""
+        if not sessions.for_query().mpi:
+            raise ValueError("MPI is not in use, so there is nothing to say about its threads")
+        return True
 
     def mpi_enabled(self) -> bool:
         """Whether MPI carries the data."""
-        return False
+        return state.session is not None and state.session.mpi
 
     def mpi_built(self) -> bool:
-        """Whether MPI can be used."""
-        return False
+        """Whether MPI can be used: mpi4py and an MPI library are there."""
+        return util.mpi_built()
 
     def gloo_enabled(self) -> bool:
         """Whether the engine without MPI, which stands in Gloo's place, carries the data."""
-        return True
+        return not self.mpi_enabled()
 
     def gloo_built(self) -> bool:
         """Whether the engine without MPI can be used."""
@@ -180,25 +187,28 @@ def place_of(rank: int, hosts: Sequence[str]) -> Place:
     )
 
 
-def _members(comm: Any) -> list[int]:
+def _members(comm: Any) -> tuple[list[int], bool]:
+    """The launched ranks that form the world (none: all), and whether an MPI communicator told so."""
     if comm is None:
-        return []
+        return [], False
     if hasattr(comm, "Get_rank"):
-        raise ValueError(
-            "hvd.init(comm=...) with an MPI communicator needs MPI, which this engine does not use"
-        )
+        from horovod.common import mpi
+
+        return mpi.world_ranks(comm), True
     if not isinstance(comm, Sequence) or isinstance(comm, str | bytes):
-        raise ValueError(f"hvd.init(comm=...) takes None or a list of ranks, got {comm!r}")
+        raise ValueError(
+            f"hvd.init(comm=...) takes None, a list of ranks or an mpi4py.MPI.Comm, got {comm!r}"
+        )
     try:
         members = [operator.index(rank) for rank in comm]
     except TypeError:
         raise ValueError(f"hvd.init(comm=...) takes a list of ints, got {comm!r}") from None
     if len(set(members)) != len(members):
         raise ValueError(f"hvd.init(comm=...) names each rank once, got {members}")
-    return members
+    return members, False
 
 
-def _static_sets(given: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
+def _static_sets(given: Sequence[ProcessSet] | str | None, by_mpi: bool) -> list[ProcessSet]:
     if given is None:
         return []
     if isinstance(given, str):
@@ -210,11 +220,34 @@ def _static_sets(given: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
     for process_set in sets:
         if not isinstance(process_set, ProcessSet):
             raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
-        if process_set.mpi_comm is not None:
+        if process_set.mpi_comm is not None and not by_mpi:
             raise NotImplementedError(
                 "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
             )
     return sets
+
+
+def _sets_of_all(sets: Sequence[ProcessSet], members: list[int]) -> list[ProcessSet]:
+    """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the others'.
+
+    A communicator that was split exists once for each part, and every rank knows only its own.
+    """
+    from horovod.common import mpi
+    from horovod.common.objects import allgather_object
+
+    for process_set in sets:
+        if process_set.mpi_comm is not None:
+            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, members)
+    result: list[ProcessSet] = []
+    gathered = allgather_object([process_set.ranks for process_set in sets], "horovod.init.process_sets")
+    for index, own in enumerate(sets):
+        parts = sorted({tuple(ranks[index]) for ranks in gathered if ranks[index]})
+        if not parts:
+            raise ValueError("hvd.init(process_sets=...): no rank is in the communicator of a process set")
+        if not own.ranks:  # not a member of any part
+            own.ranks = list(parts[0])
+        result += [own if own.ranks == list(part) else ProcessSet(part) for part in parts]
+    return result
 
 
 def _select(identity: Identity, members: list[int]) -> Identity:
@@ -246,24 +279,68 @@ def _affinity(config: Config, place: Place) -> int:
     return cores[place.local_rank]
 
 
-def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
+@dataclass(frozen=True)
+class _Joining:
+    """What init() has made out before it connects."""
+
+    config: Config
+    identity: Identity
+    members: list[int]  # launched ranks; empty: all, as the launcher numbered them
+    uses_mpi: bool
+
+
+def _join(config: Config, members: list[int], by_mpi: bool, belongings: contextlib.ExitStack) -> _Joining:
+    # Our own transports may be asked for explicitly; the controller is the same either way.
+    wanted = by_mpi or config.controller == "mpi"
+    uses_mpi = config.cpu_operations == "mpi" or (wanted and config.cpu_operations is None)
     identity = identities.detect(os.environ)
-    launched = list(range(identity.size))
-    if members and members != launched:
-        identity = _select(identity, members)
-    else:
-        members = []
+    if uses_mpi or by_mpi:
+        from horovod.common import mpi
+
+        world = mpi.library().COMM_WORLD
+        if identity.size == 1 and world.Get_size() > 1:
+            return _join_by_mpi(config, members, uses_mpi, belongings)
+        if (identity.rank, identity.size) != (world.Get_rank(), world.Get_size()):
+            raise ValueError(
+                f"this is rank {identity.rank} of {identity.size} according to the environment, but "
+                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: for MPI (HOROVOD_CPU_OPERATIONS"
+                ", HOROVOD_CONTROLLER, hvd.init(comm=...)) start the job with mpirun or horovodrun --mpi"
+            )
+    if members and members != list(range(identity.size)):
+        return _Joining(config, _select(identity, members), members, uses_mpi)
+    return _Joining(config, identity, [], uses_mpi)
+
+
+def _join_by_mpi(
+    config: Config, members: list[int], uses_mpi: bool, belongings: contextlib.ExitStack
+) -> _Joining:
+    """MPI's launcher started this process: the others are found through MPI."""
+    from horovod._bootstrap import mpi_meeting
+    from horovod.common import mpi
+
+    world = mpi.library().COMM_WORLD
+    members = members or list(range(world.Get_size()))
+    # Only to complain about a wrong list.
+    _select(Identity(world.Get_rank(), world.Get_size(), 0, 1, 0, 1, ""), members)
+    identity, server = mpi_meeting.meet(mpi.library(), members, config.start_timeout)
+    if server is not None:
+        belongings.callback(server.stop)
+    return _Joining(config, identity, members, uses_mpi)
+
+
+def _connect(joining: _Joining, sets: Sequence[ProcessSet]) -> tuple[World, Place]:
+    config, members = joining.config, joining.members
     # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
     prefix = "-".join(map(str, members)) + ":" if members else ""
-    group = f"{prefix}{identity.size}"
+    group = f"{prefix}{joining.identity.size}"
     number = state.inits.get(group, 0)
     state.inits[group] = number + 1
     # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not given.
     explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
     try:
         world = worlds.connect(
-            identity,
-            transport=config.transport,
+            joining.identity,
+            transport="mpi" if joining.uses_mpi else config.transport,
             timeout=config.gloo_timeout_seconds if explicit else config.start_timeout,
             peer_timeout=config.peer_timeout_seconds,
             process_sets=[list(process_set.ranks or ()) for process_set in sets],
@@ -302,23 +379,42 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
     )
 
 
-def _start(members: list[int], sets: Sequence[ProcessSet]) -> Session:
+def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    world, place = _connect(config, members, sets)
-    engine = _core.Engine(world, _tunables(config, place), sessions.engine_error)
-    handles.table.forget_all()  # what an earlier engine left behind
-    if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
-        try:
-            engine.timeline_start(config.timeline, config.timeline_mark_cycles)
-        except (ValueError, RuntimeError) as error:
-            engine.shutdown()
-            raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
-    return Session(
-        engine,
-        place,
-        dynamic_process_sets=config.dynamic_process_sets,
-        timeline=config.timeline is not None,
-    )
+    with contextlib.ExitStack() as belongings:
+        joining = _join(config, members, by_mpi, belongings)
+        world, place = _connect(joining, sets)
+        table: _core.MpiTable | None = None
+        if world.transport == "mpi":
+            table = _mpi_table(world, joining.members, belongings)
+        engine = _core.Engine(world, _tunables(config, place), sessions.engine_error, table)
+        handles.table.forget_all()  # what an earlier engine left behind
+        if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
+            try:
+                engine.timeline_start(config.timeline, config.timeline_mark_cycles)
+            except (ValueError, RuntimeError) as error:
+                engine.shutdown()
+                raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
+        return Session(
+            engine,
+            place,
+            dynamic_process_sets=config.dynamic_process_sets,
+            timeline=config.timeline is not None,
+            mpi=joining.uses_mpi,
+            belongings=belongings.pop_all(),
+        )
+
+
+def _mpi_table(world: World, members: list[int], belongings: contextlib.ExitStack) -> _core.MpiTable:
+    from horovod.common import mpi
+
+    try:
+        channel = mpi.Channel(members or range(world.size))
+    except BaseException:
+        world.close()
+        raise
+    belongings.callback(channel.close)
+    return channel.table()
 
 
 _basics = HorovodBasics()
