@@ -111,6 +111,15 @@ def test_rank_failed_reaches_every_open_scope_it_belongs_to() -> None:
     assert failed == {1: "rank 0 (host h0, pid 101) failed: killed by signal 9"}
 
 
+def test_ranks_of_a_smaller_world_are_counted_as_launched() -> None:
+    membership = Membership()
+    membership.join(1, join(1, 0, size=2, scope="3-1:2.0"), 0.0)  # the launched rank 3
+    assert membership.rank_failed(0, "ended", 1.0) == []
+    assert texts(membership.rank_failed(1, "ended", 1.0)) == {1: "rank 1 failed: ended"}
+    membership.join(2, join(2, 0, size=2, scope="0-2:2.0"), 0.0)
+    assert texts(membership.join(3, join(3, 0, size=2, scope="2-1:2.0"), 2.0)) == {3: "rank 1 failed: ended"}
+
+
 def test_a_version_mismatch_names_both() -> None:
     membership = Membership()
     membership.join(1, join(1, 0, version="1"), 0.0)

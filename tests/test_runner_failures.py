@@ -62,6 +62,15 @@ def test_success_of_some_does_not_end_the_others() -> None:
     assert (result.returncode, result.stdout) == (0, "[1]<stdout>:late\n")
 
 
+def test_nobody_waits_for_a_rank_that_has_ended() -> None:
+    script = "import os, horovod.numpy as hvd; os.environ['HOROVOD_RANK'] == '1' or hvd.init()"
+    began = time.monotonic()
+    result = horovodrun("-np", "2", sys.executable, "-c", script)
+    assert result.returncode == 1
+    assert "rank 1 on localhost has ended with exit code 0 while others wait in hvd.init()" in result.stderr
+    assert time.monotonic() - began < 20  # the start timeout is 30
+
+
 def test_stubborn_ranks_are_killed() -> None:
     script = "if [ $HOROVOD_RANK = 0 ]; then sleep 0.5; exit 3; fi; trap '' TERM; while :; do sleep 0.1; done"
     begin = time.monotonic()

@@ -79,7 +79,8 @@ class Builder:
     ) -> None:
         """Connects; on return `transport`, `links`, `memory`, hosts() and peer() hold the result."""
         assert self._identity.rendezvous is not None
-        client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline)
+        keeper = "the launcher" if self._identity.meeting is None else "rank 0"
+        client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline, keeper)
         self._client = client
         self._due = client.heard
         self._opened.callback(client.close)
@@ -373,7 +374,7 @@ class Builder:
             if now - client.heard > self._peer_timeout:
                 raise HorovodInternalError(
                     f"the rendezvous server at {client.server} has not been heard for "
-                    f"{self._peer_timeout:g} s: the launcher is stopped or its host can't be reached"
+                    f"{self._peer_timeout:g} s: {client.keeper} is stopped or its host can't be reached"
                 )
             helpers: list[Dialer | Doorway] = [*self._dialers.values(), *self._doorways]
             waits = [helper.next_wait(now) for helper in helpers]

@@ -24,9 +24,12 @@ class RendezvousClient:
     A failure is kept in `failure` rather than raised, because what came before it may already be enough.
     """
 
-    def __init__(self, address: tuple[str, int], key: bytes, deadline: float) -> None:
+    def __init__(
+        self, address: tuple[str, int], key: bytes, deadline: float, keeper: str = "the launcher"
+    ) -> None:
         self.server = f"{address[0]}:{address[1]}"
-        self.sock = _connect(address, key, deadline, self.server)
+        self.keeper = keeper  # whose process the server is in
+        self.sock = _connect(address, key, deadline, self.server, keeper)
         self._frames = FrameStream(self.sock)
         self._deadline = deadline
         self.heard = time.monotonic()
@@ -51,7 +54,7 @@ class RendezvousClient:
         try:
             messages = self._frames.receive_available()
         except EOFError:
-            self._fail(f"the rendezvous server at {self.server} closed the connection: the launcher ended")
+            self._fail(f"the rendezvous server at {self.server} closed the connection: {self.keeper} ended")
             return
         except (OSError, FrameError) as error:
             self._fail(f"the connection to the rendezvous server at {self.server} failed: {error}")
@@ -84,7 +87,9 @@ class RendezvousClient:
             self.failure = text
 
 
-def _connect(address: tuple[str, int], key: bytes, deadline: float, server: str) -> socket.socket:
+def _connect(
+    address: tuple[str, int], key: bytes, deadline: float, server: str, keeper: str
+) -> socket.socket:
     pause = 0.02
     for attempt in range(_ATTEMPTS):
         remaining = deadline - time.monotonic()
@@ -94,7 +99,7 @@ def _connect(address: tuple[str, int], key: bytes, deadline: float, server: str)
             sock = socket.create_connection(address, timeout=remaining)
         except OSError as error:
             raise HorovodInternalError(
-                f"cannot reach the rendezvous server at {server}: {error}; is the launcher still running, "
+                f"cannot reach the rendezvous server at {server}: {error}; is {keeper} still running, "
                 "and does a firewall lie between?"
             ) from error
         try:

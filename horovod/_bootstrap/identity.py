@@ -25,8 +25,26 @@ SECRET = "_HOROVOD_SECRET_KEY"
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """What a launcher that runs no rendezvous server tells about the job: rank 0 will run it."""
+
+    launcher: str  # for messages
+    marker: str  # a variable that the launcher's processes have, and the launcher itself has not
+    job: str = ""  # different for any two jobs of a cluster; empty if the launcher gives no such thing
+    local: tuple[int, int] | None = None  # local rank and size, if the launcher tells them
+    address: str = ""  # name of rank 0's host, if the user or the launcher gives it
+    address_from: str = ""  # the variable
+    port: int = 0  # where rank 0 listens at that address
+    mpi: bool = False  # MPI sees the same ranks
+
+
+@dataclass(frozen=True)
 class Identity:
-    """This process's place in the job and how to reach the others. A job of one needs no rendezvous."""
+    """This process's place in the job and how to reach the others. A job of one needs no rendezvous.
+
+    With a `meeting` the rendezvous and the key are still to be found out, and the local and cross numbers
+    follow from the hosts of all ranks: until then they are 0 of 1.
+    """
 
     rank: int
     size: int
@@ -38,6 +56,7 @@ class Identity:
     rendezvous: tuple[str, int] | None = None
     key: bytes | None = field(default=None, repr=False)  # must not end up in a log
     addresses: tuple[str, ...] = ()  # where the other hosts reach this one, best first; empty: find out
+    meeting: Meeting | None = None
 
 
 class WayOfStarting(Protocol):
@@ -53,16 +72,14 @@ class Horovodrun:
 
     @staticmethod
     def detect(environ: Mapping[str, str]) -> Identity | None:
-        present = [name for name in (RANK, SIZE, ADDRESS, PORT) if name in environ]
-        if not present:
+        if RANK not in environ:
             return None
-        for name in (RANK, SIZE):
-            if name not in environ:
-                raise ValueError(f"{name} is not set, but {present[0]} is: set both or neither")
+        if SIZE not in environ:
+            raise ValueError(f"{SIZE} is not set, but {RANK} is: set both or neither")
         size = _number(environ, SIZE, 1)
         rank = _below(environ, RANK, SIZE)
         if size == 1:
-            return Identity(rank, 1, 0, 1, 0, 1, _host(environ))
+            return Identity(rank, 1, 0, 1, 0, 1, host_name(environ))
         identity = Identity(
             rank=rank,
             size=size,
@@ -70,7 +87,7 @@ class Horovodrun:
             local_size=_at_most_size(environ, LOCAL_SIZE, size),
             cross_rank=_below(environ, CROSS_RANK, CROSS_SIZE),
             cross_size=_at_most_size(environ, CROSS_SIZE, size),
-            host=_host(environ),
+            host=host_name(environ),
             rendezvous=(_text(environ, ADDRESS), _port(environ)),
             addresses=_addresses(environ),
             key=_key(environ),
@@ -85,24 +102,32 @@ class SingleProcess:
 
     @staticmethod
     def detect(environ: Mapping[str, str]) -> Identity | None:
-        return Identity(0, 1, 0, 1, 0, 1, _host(environ))
-
-
-# The first that recognises the environment decides; a plain process is what is left.
-WAYS: tuple[type[WayOfStarting], ...] = (Horovodrun, SingleProcess)
+        for name in (SIZE, ADDRESS, PORT):
+            if name in environ:
+                raise ValueError(
+                    f"{RANK} is not set, but {name} is, and no launcher tells the rank: set both or neither"
+                )
+        return Identity(0, 1, 0, 1, 0, 1, host_name(environ))
 
 
 def detect(environ: Mapping[str, str] | None = None) -> Identity:
-    """The identity of this process. Raises ValueError naming the variable that is missing or wrong."""
+    """The identity of this process. Raises ValueError naming the variable that is missing or wrong.
+
+    The first way that recognises the environment decides; a plain process is what is left.
+    """
+    from horovod._bootstrap.launchers import OTHERS  # here: they need the classes above
+
     environ = os.environ if environ is None else environ
-    for way in WAYS:
+    ways: tuple[type[WayOfStarting], ...] = (Horovodrun, *OTHERS, SingleProcess)
+    for way in ways:
         identity = way.detect(environ)
         if identity is not None:
             return identity
     raise AssertionError("SingleProcess recognises everything")
 
 
-def _host(environ: Mapping[str, str]) -> str:
+def host_name(environ: Mapping[str, str]) -> str:
+    """Ranks with the same name are on the same host."""
     return environ.get(HOSTNAME) or socket.gethostname()
 
 

@@ -1,9 +1,10 @@
 """Which worlds are being built, who has joined, what has failed: the rendezvous server's logic without I/O.
 
-A client joins a scope as one rank. When all ranks are there, each gets everybody's info. Then the ranks meet
-in further stages, each handing in a value and getting everybody's; the stage READY ends the scope. Whatever
-goes wrong with one rank fails the scope for all of them with the same text. Time is an argument
-(time.monotonic); every method returns what to send to whom.
+A client joins a scope as one rank. A scope whose name begins with "<rank>-<rank>...:" is about these of the
+launched ranks, renumbered in that order, any other is about all of them. When all ranks are there, each gets
+everybody's info. Then the ranks meet in further stages, each handing in a value and getting everybody's; the
+stage READY ends the scope. Whatever goes wrong with one rank fails the scope for all of them with the same
+text. Time is an argument (time.monotonic); every method returns what to send to whom.
 """
 
 from __future__ import annotations
@@ -60,10 +61,22 @@ class _Scope:
         self.size = size
         self.members: dict[int, Member] = {}  # by rank
         self.stage_counts: dict[str, int] = {}
+        listed, colon, _ = name.partition(":")
+        words = listed.split("-") if colon else []
+        self._renumbered = {int(word): rank for rank, word in enumerate(words) if word.isdigit()}
 
     @property
     def complete(self) -> bool:
         return len(self.members) == self.size
+
+    def number(self, launched: int) -> int | None:
+        """The rank that a launched rank has in this scope; None if it has none."""
+        numbers = self._renumbered.get(launched) if self._renumbered else launched
+        return numbers if numbers is not None and numbers < self.size else None
+
+    def launched(self, rank: int) -> int:
+        """The opposite of number()."""
+        return next((old for old, new in self._renumbered.items() if new == rank), rank)
 
     def missing(self) -> list[int]:
         return [rank for rank in range(self.size) if rank not in self.members]
@@ -91,16 +104,17 @@ class Membership:
             return [_error(client, f"the rendezvous server did not understand a join ({error!r})")]
         if name in self._failed_scopes:  # the others have been told; a late rank must not wait for them
             return [_error(client, self._failed_scopes[name][0])]
-        # A new process has taken the place of the one that failed.
-        self._failed_ranks.pop(member.rank, None)
         scope = self._scopes.setdefault(name, _Scope(name, member.size))
+        # A new process has taken the place of the one that failed.
+        self._failed_ranks.pop(scope.launched(member.rank), None)
         problem = _disagreement(scope, member)
         if problem:
             return [_error(client, problem), *self._fail(scope, problem, now)]
         scope.members[member.rank] = member
         self._clients[client] = (scope, member)
-        for rank, text in self._failed_ranks.items():
-            if rank < scope.size and rank not in scope.members:
+        for launched, text in self._failed_ranks.items():
+            rank = scope.number(launched)
+            if rank is not None and rank not in scope.members:
                 return self._fail(scope, f"rank {rank} failed: {text}", now)
         if not scope.complete:
             return []
@@ -144,8 +158,9 @@ class Membership:
         self._failed_ranks[rank] = text
         out: list[Outgoing] = []
         for scope in list(self._scopes.values()):
-            if rank < scope.size:
-                who = str(scope.members[rank]) if rank in scope.members else f"rank {rank}"
+            number = scope.number(rank)
+            if number is not None:
+                who = str(scope.members[number]) if number in scope.members else f"rank {number}"
                 out += self._fail(scope, f"{who} failed: {text}", now)
         return out
 

@@ -41,17 +41,19 @@ class RendezvousServer:
     """Serves any number of worlds one after another or at once, in one daemon thread.
 
     `key` is the job's 32 bytes; `hosts` are the addresses to listen on, of which each worker must be able to
-    reach one.
+    reach one; `port` is the port there, 0 for any that is free.
     The methods may be called from any thread. Also a context manager.
     """
 
-    def __init__(self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1") -> None:
+    def __init__(self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0) -> None:
         self._key = check_key(key)
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
+        self._port = port
         self._ports: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._commands: deque[Callable[[], None]] = deque()
         self._stopping = False
+        self._retiring = False
         self._wake_sender: socket.socket | None = None
         # Everything below belongs to the thread.
         self._membership = Membership()
@@ -79,7 +81,7 @@ class RendezvousServer:
         if self._thread is not None:
             raise RuntimeError("the rendezvous server can only be started once")
         with contextlib.ExitStack() as opened:
-            listeners = {host: opened.enter_context(_listen(host)) for host in self._hosts}
+            listeners = {host: opened.enter_context(_listen(host, self._port)) for host in self._hosts}
             self._ports = {host: listener.getsockname()[1] for host, listener in listeners.items()}
             wake_receiver, wake_sender = socket.socketpair()
             opened.enter_context(wake_receiver)
@@ -135,6 +137,16 @@ class RendezvousServer:
 
         self._post(expect)
 
+    def retire(self) -> None:
+        """Stops listening at once; the thread ends when the clients have got their last messages."""
+
+        def close() -> None:
+            self._retiring = True
+            for host in list(self._doorways):
+                self._doorways.pop(host).close()
+
+        self._post(close)
+
     def stop(self) -> None:
         """Closes all connections and ends the thread; worlds being built fail. Harmless if not started."""
         if self._thread is None:
@@ -163,7 +175,7 @@ class RendezvousServer:
         with opened:
             self._ticked = time.monotonic()
             try:
-                while not self._stopping:
+                while not self._stopping and (self._connections or not self._retiring):
                     self._turn()
             finally:
                 for doorway in self._doorways.values():
@@ -290,10 +302,12 @@ class RendezvousServer:
             connection.sock.close()
 
 
-def _listen(host: str) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, proto)
     try:
+        if port:  # may have been in use a moment ago
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except BaseException:

@@ -7,13 +7,13 @@ import contextlib
 import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from horovod import _core
 from horovod._bootstrap import identity as identities
+from horovod._bootstrap import meeting as meetings
 from horovod._bootstrap import world as worlds
-from horovod._bootstrap.identity import Identity
 from horovod.common import config as configs
 from horovod.common import handles, util
 from horovod.common import session as sessions
@@ -22,6 +22,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, register
 from horovod.common.session import Place, Session, state
 
 if TYPE_CHECKING:
+    from horovod._bootstrap.identity import Identity
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
 
@@ -46,7 +47,7 @@ class HorovodBasics:
         With an mpi4py communicator they may be made from such, each rank giving those that it is in.
         """
         members, by_mpi = _members(comm)
-        sets = _static_sets(process_sets, by_mpi)
+        sets = _static_sets(process_sets, members if by_mpi else None)
         with state.lock:
             if state.session is None:
                 state.session = _start(members, by_mpi, sets)
@@ -56,7 +57,7 @@ class HorovodBasics:
             session = state.session
             global_process_set.ranks = list(range(session.place.size))
             if any(process_set.mpi_comm is not None for process_set in sets):
-                sets = _sets_of_all(sets, members)
+                sets = _sets_of_all(sets)
             register_all(sets, session)
 
     def shutdown(self) -> None:
@@ -208,7 +209,7 @@ def _members(comm: Any) -> tuple[list[int], bool]:
     return members, False
 
 
-def _static_sets(given: Sequence[ProcessSet] | str | None, by_mpi: bool) -> list[ProcessSet]:
+def _static_sets(given: Sequence[ProcessSet] | str | None, mpi_members: list[int] | None) -> list[ProcessSet]:
     if given is None:
         return []
     if isinstance(given, str):
@@ -220,24 +221,24 @@ def _static_sets(given: Sequence[ProcessSet] | str | None, by_mpi: bool) -> list
     for process_set in sets:
         if not isinstance(process_set, ProcessSet):
             raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
-        if process_set.mpi_comm is not None and not by_mpi:
-            raise NotImplementedError(
-                "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
-            )
+        if process_set.mpi_comm is not None:
+            if mpi_members is None:
+                raise NotImplementedError(
+                    "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
+                )
+            from horovod.common import mpi
+
+            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, mpi_members)
     return sets
 
 
-def _sets_of_all(sets: Sequence[ProcessSet], members: list[int]) -> list[ProcessSet]:
+def _sets_of_all(sets: Sequence[ProcessSet]) -> list[ProcessSet]:
     """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the others'.
 
     A communicator that was split exists once for each part, and every rank knows only its own.
     """
-    from horovod.common import mpi
     from horovod.common.objects import allgather_object
 
-    for process_set in sets:
-        if process_set.mpi_comm is not None:
-            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, members)
     result: list[ProcessSet] = []
     gathered = allgather_object([process_set.ranks for process_set in sets], "horovod.init.process_sets")
     for index, own in enumerate(sets):
@@ -279,81 +280,80 @@ def _affinity(config: Config, place: Place) -> int:
     return cores[place.local_rank]
 
 
-@dataclass(frozen=True)
-class _Joining:
-    """What init() has made out before it connects."""
-
-    config: Config
-    identity: Identity
-    members: list[int]  # launched ranks; empty: all, as the launcher numbered them
-    uses_mpi: bool
-
-
-def _join(config: Config, members: list[int], by_mpi: bool, belongings: contextlib.ExitStack) -> _Joining:
-    # Our own transports may be asked for explicitly; the controller is the same either way.
-    wanted = by_mpi or config.controller == "mpi"
-    uses_mpi = config.cpu_operations == "mpi" or (wanted and config.cpu_operations is None)
-    identity = identities.detect(os.environ)
-    if uses_mpi or by_mpi:
+def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
+    """Whether MPI carries the data. ValueError if it can't: it must know the launcher's ranks."""
+    # The controller is the same either way; our own transports may be asked for explicitly.
+    wanted = config.cpu_operations == "mpi" or (
+        config.cpu_operations is None and (by_mpi or config.controller == "mpi")
+    )
+    if wanted or by_mpi:
         from horovod.common import mpi
 
         world = mpi.library().COMM_WORLD
-        if identity.size == 1 and world.Get_size() > 1:
-            return _join_by_mpi(config, members, uses_mpi, belongings)
-        if (identity.rank, identity.size) != (world.Get_rank(), world.Get_size()):
+        if (launched.rank, launched.size) != (world.Get_rank(), world.Get_size()):
             raise ValueError(
-                f"this is rank {identity.rank} of {identity.size} according to the environment, but "
-                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: for MPI (HOROVOD_CPU_OPERATIONS"
-                ", HOROVOD_CONTROLLER, hvd.init(comm=...)) start the job with mpirun or horovodrun --mpi"
+                f"this is rank {launched.rank} of {launched.size} according to the environment, but "
+                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: to use MPI (which "
+                "HOROVOD_CPU_OPERATIONS, HOROVOD_CONTROLLER or hvd.init(comm=...) ask for) start the job "
+                "with horovodrun --mpi, or with the mpirun of the MPI that mpi4py has loaded"
             )
-    if members and members != list(range(identity.size)):
-        return _Joining(config, _select(identity, members), members, uses_mpi)
-    return _Joining(config, identity, [], uses_mpi)
+    return wanted
 
 
-def _join_by_mpi(
-    config: Config, members: list[int], uses_mpi: bool, belongings: contextlib.ExitStack
-) -> _Joining:
-    """MPI's launcher started this process: the others are found through MPI."""
-    from horovod._bootstrap import mpi_meeting
-    from horovod.common import mpi
-
-    world = mpi.library().COMM_WORLD
-    members = members or list(range(world.Get_size()))
-    # Only to complain about a wrong list.
-    _select(Identity(world.Get_rank(), world.Get_size(), 0, 1, 0, 1, ""), members)
-    identity, server = mpi_meeting.meet(mpi.library(), members, config.start_timeout)
-    if server is not None:
-        belongings.callback(server.stop)
-    return _Joining(config, identity, members, uses_mpi)
+def _check_local(identity: Identity, place: Place, selected: bool) -> None:
+    """Whether the hosts' names agree with what another launcher says about them."""
+    assert identity.meeting is not None
+    told = identity.meeting.local
+    if told is None or selected or told == (place.local_rank, place.local_size):
+        return
+    raise ValueError(
+        f"{identity.meeting.launcher} says local rank {told[0]} of {told[1]}, but by the names of the hosts "
+        f"rank {place.rank} is number {place.local_rank} of {place.local_size} on {identity.host}: give each "
+        "host a name of its own, with HOROVOD_HOSTNAME if need be"
+    )
 
 
-def _connect(joining: _Joining, sets: Sequence[ProcessSet]) -> tuple[World, Place]:
-    config, members = joining.config, joining.members
+def _connect(
+    config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
+) -> tuple[World, Place]:
+    everyone = list(range(launched.size))
+    if members and members != everyone:
+        identity = _select(launched, members)
+    else:
+        identity, members = launched, []
     # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
     prefix = "-".join(map(str, members)) + ":" if members else ""
-    group = f"{prefix}{joining.identity.size}"
+    group = f"{prefix}{identity.size}"
     number = state.inits.get(group, 0)
     state.inits[group] = number + 1
     # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not given.
     explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
+    timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
+    scope = f"{group}.{number}"
     try:
-        world = worlds.connect(
-            joining.identity,
-            transport="mpi" if joining.uses_mpi else config.transport,
-            timeout=config.gloo_timeout_seconds if explicit else config.start_timeout,
-            peer_timeout=config.peer_timeout_seconds,
-            process_sets=[list(process_set.ranks or ()) for process_set in sets],
-            scope=f"{group}.{number}",
-            shm_bytes=_core.shm_bytes,
-        )
+        with meetings.prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
+            world = worlds.connect(
+                ready,
+                transport=transport,
+                timeout=left,
+                peer_timeout=config.peer_timeout_seconds,
+                # Of sets made from communicators every rank may have others: only their number must agree.
+                process_sets=[
+                    list(process_set.ranks or ()) if process_set.mpi_comm is None else []
+                    for process_set in sets
+                ],
+                scope=scope,
+                shm_bytes=_core.shm_bytes,
+            )
     except HorovodInternalError as error:
         # The rendezvous can't tell a mistake in the script from a failure; users of init() expect to.
         if "process sets" in str(error):
             raise ValueError(f"hvd.init(process_sets=...): {error}") from error
         raise
     place = place_of(world.rank, [peer.host for peer in world.peers])
-    if not members:
+    if identity.meeting is not None:
+        _check_local(identity, place, bool(members))
+    elif not members:
         # The launcher's numbering is the one that users see in the environment.
         place = place._replace(
             local_rank=world.local_rank,
@@ -381,12 +381,13 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
 
 def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
+    launched = identities.detect(os.environ)
+    uses_mpi = _uses_mpi(config, by_mpi, launched)
     with contextlib.ExitStack() as belongings:
-        joining = _join(config, members, by_mpi, belongings)
-        world, place = _connect(joining, sets)
+        world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)
         table: _core.MpiTable | None = None
         if world.transport == "mpi":
-            table = _mpi_table(world, joining.members, belongings)
+            table = _mpi_table(world, members, belongings)
         engine = _core.Engine(world, _tunables(config, place), sessions.engine_error, table)
         handles.table.forget_all()  # what an earlier engine left behind
         if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
@@ -400,7 +401,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
             place,
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=config.timeline is not None,
-            mpi=joining.uses_mpi,
+            mpi=uses_mpi,
             belongings=belongings.pop_all(),
         )
 

@@ -550,18 +550,17 @@ class Config:
         None,
         "HOROVOD_CONTROLLER",
         _IDENTITY,
-        "Who negotiates. gloo stands for the engine's own sockets.",
+        "mpi: MPI moves the data, as with HOROVOD_CPU_OPERATIONS. The ranks negotiate over the engine's own "
+        "sockets either way.",
         choices=("gloo", "mpi"),
-        no_effect=True,
     )
     cpu_operations: str | None = _knob(
         str,
         None,
         "HOROVOD_CPU_OPERATIONS",
         _IDENTITY,
-        "Who moves the data of CPU tensors. gloo stands for the engine's own transports.",
+        "Who moves the data of CPU tensors. gloo stands for the engine's own transports, and so does ccl.",
         choices=("gloo", "mpi", "ccl"),
-        no_effect=True,
     )
     rank: int | None = _knob(int, None, "HOROVOD_RANK", _IDENTITY, "This process among all.", minimum=0)
     size: int | None = _knob(int, None, "HOROVOD_SIZE", _IDENTITY, "Number of processes.", minimum=1)
@@ -586,10 +585,22 @@ class Config:
         str, None, "HOROVOD_HOSTNAME", _IDENTITY, "Name of this host as the launcher was given it."
     )
     rendezvous_addr: str | None = _knob(
-        str, None, "HOROVOD_GLOO_RENDEZVOUS_ADDR", _IDENTITY, "Where the ranks meet; unset: a single process."
+        str,
+        None,
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+        _IDENTITY,
+        "Where the ranks meet: the launcher, or the host of rank 0.",
     )
     rendezvous_port: int | None = _knob(
         int, None, "HOROVOD_GLOO_RENDEZVOUS_PORT", _IDENTITY, "Port of the same.", minimum=1, maximum=65535
+    )
+    secret_key_file: str | None = _knob(
+        str,
+        None,
+        "HOROVOD_SECRET_KEY_FILE",
+        _IDENTITY,
+        "File with 32 bytes or more that only you can read, the same on all hosts: the secret of jobs that "
+        "horovodrun has not started and that find no other way to share one.",
     )
     gloo_iface: str | None = _knob(
         str,

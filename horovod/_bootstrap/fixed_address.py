@@ -1,0 +1,74 @@
+"""Rank 0 at an address and with a key that all ranks know beforehand, because the user has seen to it."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from horovod._bootstrap.notice import Endpoint, Notice
+
+KEY_FILE = "HOROVOD_SECRET_KEY_FILE"
+_LEAST, _MOST = 32, 4096  # bytes
+
+
+def read_key_file(environ: Mapping[str, str]) -> bytes | None:
+    """The content of the user's key file; None if none is named; ValueError if it isn't fit."""
+    path = environ.get(KEY_FILE, "").strip()
+    if not path:
+        return None
+    try:
+        # A link is all right: that is how Kubernetes shows a secret. What counts is whose the file is.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            secret = file.read(_MOST + 1).strip() if stat.S_ISREG(status.st_mode) else b""
+    except OSError as error:
+        raise ValueError(f"{KEY_FILE}={path}: {error.strerror or error}") from error
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
+        raise ValueError(f"{KEY_FILE}={path} must belong to you and be closed to others: chmod 600 {path}")
+    if not _LEAST <= len(secret) <= _MOST:
+        raise ValueError(
+            f"{KEY_FILE}={path} must hold {_LEAST} to {_MOST} bytes, for example from: openssl rand -hex 32"
+        )
+    return secret
+
+
+def derived_key(secret: bytes, *about: str) -> bytes:
+    """A key of its own for each job, so that jobs with the same file don't take each other for their own."""
+    return hmac.digest(secret, "\0".join(("horovod job key", *about)).encode(), "sha256")
+
+
+@dataclass(frozen=True)
+class FixedAddress:
+    """Nothing has to be passed on."""
+
+    name: str
+    port: int
+    source: str  # the variable that has the name
+    key: bytes = field(repr=False)
+
+    def close(self) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def offer(self, notice: Notice) -> Iterator[None]:
+        yield
+
+    def look(self) -> Notice | None:
+        endpoints = self.endpoints()
+        return Notice(tuple(endpoints), self.key) if endpoints else None
+
+    def waiting_for(self) -> str:
+        return f"nobody with the same key answers at {self.name}, port {self.port} ({self.source})"
+
+    def endpoints(self) -> list[Endpoint]:
+        """Empty while the name is unknown: that of a pod appears some time after the pod."""
+        try:
+            found = socket.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return []
+        return list(dict.fromkeys((str(entry[4][0]), self.port) for entry in found))

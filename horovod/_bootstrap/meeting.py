@@ -1,0 +1,211 @@
+"""How the ranks of a job find each other if its launcher is not ours: the first rank runs the rendezvous.
+
+It does so only while the ranks connect. The others learn where it listens, and the key of the job, in one of
+several ways, chosen by what every rank knows; then everything goes on as under horovodrun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Protocol
+
+from horovod._bootstrap import mpi_world
+from horovod._bootstrap.auth import KEY_BYTES
+from horovod._bootstrap.dialer import Dialer, family_of
+from horovod._bootstrap.fixed_address import KEY_FILE, FixedAddress, derived_key, read_key_file
+from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
+from horovod._bootstrap.launcher_process import launcher_process
+from horovod._bootstrap.notice import Notice
+from horovod._bootstrap.noticeboard import Noticeboard, host_directories, shared_directory
+from horovod._bootstrap.server import PURPOSE, RendezvousServer
+from horovod.common.exceptions import HorovodInternalError
+
+_LOOPBACK = "127.0.0.1"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+_TRY_SECONDS = 3.0  # for one look at all addresses
+REMEDY = (
+    "install mpi4py on all hosts if MPI started the job, or name the host of rank 0 in "
+    f"{ADDRESS} and a file with a secret of yours, the same on all hosts, in {KEY_FILE}, or use horovodrun"
+)
+
+
+class Way(Protocol):
+    """How a notice gets from the first rank to the others."""
+
+    def offer(self, notice: Notice) -> AbstractContextManager[None]:
+        """The first rank: passes the notice on."""
+
+    def look(self) -> Notice | None:
+        """The others: what is there by now. ValueError if it is of no use."""
+
+    def waiting_for(self) -> str:
+        """What has not happened while look() finds nothing."""
+
+    def close(self) -> None: ...
+
+
+@contextlib.contextmanager
+def prepared(
+    launched: Identity, identity: Identity, ranks: Sequence[int], scope: str, timeout: float
+) -> Iterator[tuple[Identity, float]]:
+    """The identity with rendezvous and key, valid inside of the block, and how many of the seconds are left.
+
+    `launched` is what detect() gave; `identity` is the place among `ranks`, those of the launched ranks that
+    meet, in order. `scope` is the same on these ranks and different for every time that they meet.
+    Raises HorovodInternalError if the first rank can't be found, ValueError if there is no way to find it.
+    """
+    if identity.meeting is None or identity.size == 1:
+        yield identity, timeout
+        return
+    deadline = time.monotonic() + timeout
+    one_host = identity.meeting.local is not None and identity.meeting.local[1] == launched.size
+    with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope)) as way:
+        if identity.rank != 0:
+            found = _find(way, identity, one_host, deadline, timeout)
+            # Whole seconds, at least one: they appear in messages.
+            yield found, max(1, math.ceil(deadline - time.monotonic()))
+            return
+        key = way.key if isinstance(way, FixedAddress) else secrets.token_bytes(KEY_BYTES)
+        port = way.port if isinstance(way, FixedAddress) else 0
+        addresses = [_LOOPBACK] if one_host else _own_addresses()
+        listen_on = _named(way, addresses) if isinstance(way, FixedAddress) else addresses
+        try:
+            server = RendezvousServer(key, listen_on, port).start()
+        except OSError as error:
+            raise HorovodInternalError(
+                f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
+                "another port with HOROVOD_GLOO_RENDEZVOUS_PORT"
+            ) from error
+        try:
+            with way.offer(Notice(tuple(server.endpoints), key)):
+                yield (
+                    replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses)),
+                    timeout,
+                )
+        finally:
+            server.retire()
+
+
+def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequence[int], scope: str) -> Way:
+    """All ranks must come to the same conclusion."""
+    if one_host:
+        about = (meeting.job, launcher_process(meeting.marker), scope)
+        return Noticeboard(host_directories(), _name(*about))
+    secret = _secret(os.environ)
+    explicit = meeting.address_from == ADDRESS
+    if explicit and secret is None:
+        raise ValueError(
+            f"{ADDRESS} is set, but no key is: put the same secret into a file on every host (openssl rand "
+            f"-hex 32 > file; chmod 600 file) and name it in {KEY_FILE}"
+        )
+    if secret is not None and meeting.address:
+        if ranks[0] != 0:
+            raise ValueError(
+                f"hvd.init(comm={list(ranks)}): with {KEY_FILE} rank 0 must be the first of the list"
+            )
+        key = derived_key(secret, meeting.job, scope)
+        return FixedAddress(meeting.address, meeting.port, meeting.address_from, key)
+    module = mpi_world.load(must_be_loaded=not meeting.mpi)
+    if module is not None and mpi_world.fits(module, launched.rank, launched.size):
+        return mpi_world.MpiMessenger(module, ranks)
+    if not meeting.job:
+        raise ValueError(f"the ranks started by {meeting.launcher} cannot find each other: {REMEDY}")
+    return Noticeboard([shared_directory()], _name(meeting.job, scope))
+
+
+def _secret(environ: Mapping[str, str]) -> bytes | None:
+    given = environ.get(SECRET, "").strip()
+    return given.encode() if given else read_key_file(environ)
+
+
+def _name(*about: str) -> str:
+    return "job-" + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
+
+
+def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout: float) -> Identity:
+    pause = _FIRST_PAUSE
+    problem = ""
+    while True:
+        try:
+            notice = way.look()
+            if notice is not None:
+                sock, problem = _first_answer(notice, min(deadline, time.monotonic() + _TRY_SECONDS))
+                if sock is not None:
+                    return _reached(sock, identity, notice, one_host)
+        except ValueError as error:
+            problem = str(error)
+        if time.monotonic() >= deadline:
+            remedy = "see the output of rank 0" if one_host else f"see the output of rank 0; else {REMEDY}"
+            raise HorovodInternalError(
+                f"rank {identity.rank} (host {identity.host}) has not found rank 0 within {timeout:g} s: "
+                f"{way.waiting_for()}{problem and f' ({problem})'}; {remedy}"
+            )
+        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        pause = min(_LONGEST_PAUSE, 2 * pause)
+
+
+def _reached(sock: socket.socket, identity: Identity, notice: Notice, one_host: bool) -> Identity:
+    with sock:
+        rendezvous = sock.getpeername()[:2]
+        own = str(sock.getsockname()[0])
+    addresses = () if one_host else tuple(_own_addresses(own))
+    return replace(identity, rendezvous=rendezvous, key=notice.key, addresses=addresses)
+
+
+def _first_answer(notice: Notice, deadline: float) -> tuple[socket.socket | None, str]:
+    """An authenticated connection to one of the endpoints, or why there is none."""
+    opened: list[socket.socket] = []
+    with selectors.DefaultSelector() as selector:
+        dialers = [
+            Dialer(
+                selector,
+                notice.key,
+                PURPOSE,
+                [(family_of(endpoint[0]), endpoint)],
+                opened.append,
+                rounds=1,
+            )
+            for endpoint in notice.endpoints
+        ]
+        try:
+            while not opened and time.monotonic() < deadline:
+                if all(dialer.gave_up for dialer in dialers):
+                    break
+                for selected, _ in selector.select(min(0.1, max(0.0, deadline - time.monotonic()))):
+                    selected.data()
+                for dialer in dialers:
+                    dialer.tick(time.monotonic())
+        finally:
+            for dialer in dialers:
+                dialer.close()
+    for extra in opened[1:]:
+        extra.close()
+    texts = [
+        f"{address}: {each.problem}" for (address, _), each in zip(notice.endpoints, dialers, strict=True)
+    ]
+    return (opened[0], "") if opened else (None, ", ".join(texts))
+
+
+def _own_addresses(first: str = "") -> list[str]:
+    from horovod.runner.network import addresses  # here: psutil takes its time
+
+    return [entry.address for entry in addresses(first=first)] or [_LOOPBACK]
+
+
+def _named(way: FixedAddress, own: Sequence[str]) -> list[str]:
+    """Those of the own addresses that the name stands for; all if it can't be told."""
+    named = [address for address, _ in way.endpoints()]
+    if way.name in ("localhost", _LOOPBACK, "::1"):
+        return named
+    # A host's own name is often an address of the loopback interface there, and only there.
+    return [address for address in own if address in named] or list(own)

@@ -1,0 +1,130 @@
+"""Rank 0's notice as a file that only its owner can read, for ranks that share a directory.
+
+The directory belongs to the user and nobody else can look into it, so nobody can put up a false notice. A
+notice that a crashed job has left behind does no harm: nobody answers at its address, and the next job
+replaces it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from horovod._bootstrap.notice import NOTICE_BYTES, Notice, decode
+
+_REFRESH_SECONDS = 2.0
+
+
+def shared_directory() -> Path:
+    """Where hosts with a common home directory see the same files."""
+    return Path(os.path.expanduser("~")) / ".horovod"
+
+
+def host_directories() -> list[Path]:
+    """Places on this host, best first: in the last one anybody could have taken our name before us."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    own = [Path(runtime) / "horovod"] if runtime.startswith("/") else []
+    return [*own, shared_directory(), Path(tempfile.gettempdir()) / f"horovod-{os.geteuid()}"]
+
+
+class Noticeboard:
+    """One notice in the first usable directory, made if it isn't there. ValueError if none is usable."""
+
+    def __init__(self, directories: Sequence[Path], name: str) -> None:
+        problems: list[str] = []
+        for path in directories:
+            try:
+                self._directory = _open_directory(path)
+            except OSError as error:
+                problems.append(f"{path}: {error.strerror or error}")
+            else:
+                break
+        else:
+            raise ValueError("no directory for the ranks to meet in: " + "; ".join(problems))
+        self.path = path / name
+        self._name = name
+        self._refreshed = time.monotonic()
+
+    def close(self) -> None:
+        os.close(self._directory)
+
+    @contextlib.contextmanager
+    def offer(self, notice: Notice) -> Iterator[None]:
+        """Rank 0: puts the notice up, in place of any older one, and takes it down at the end."""
+        content = notice.encode()
+        draft = self._draft(content)
+        try:
+            os.rename(draft, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except BaseException:
+            os.unlink(draft, dir_fd=self._directory)
+            raise
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                if self._read() == content:
+                    os.unlink(self._name, dir_fd=self._directory)
+
+    def look(self) -> Notice | None:
+        """Other ranks: the notice, if it is there. ValueError if it isn't one."""
+        try:
+            return decode(self._read())
+        except FileNotFoundError:
+            self._refresh()
+            return None
+        except OSError as error:
+            raise ValueError(f"{self.path}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from None
+
+    def waiting_for(self) -> str:
+        return f"its notice has not appeared in {self.path.parent}"
+
+    def _read(self) -> bytes:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(self._name, flags, dir_fd=self._directory), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or _for_others(status):
+                raise ValueError("not a file that is readable by you only: remove it")
+            return file.read(NOTICE_BYTES)
+
+    def _draft(self, content: bytes) -> str:
+        name = f".{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, flags, 0o600, dir_fd=self._directory), "wb") as file:
+            file.write(content)
+        return name
+
+    def _refresh(self) -> None:
+        """Changes the directory: a network file system then no longer believes that there is no notice."""
+        if time.monotonic() - self._refreshed >= _REFRESH_SECONDS:
+            self._refreshed = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.unlink(self._draft(b""), dir_fd=self._directory)
+
+
+def _for_others(status: os.stat_result) -> bool:
+    return status.st_uid != os.geteuid() or bool(status.st_mode & 0o077)
+
+
+def _open_directory(path: Path) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if _for_others(os.fstat(descriptor)):
+            raise PermissionError(
+                None, "belongs to someone else or is open to others (chmod 700 if it is yours)"
+            )
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(None, "not writable")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
