@@ -7,10 +7,11 @@ FRAMES ?= 1000000
 TSAN_SKIP ?= fuzz
 PYTEST_ARGS ?=
 
-.PHONY: help demo test test-core test-python lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo test test-core test-python test-mpi lint format bench asan tsan fuzz wheel clean
 help:
 	@echo "make demo    train on 2 processes (sets up $(VENV) first)"
 	@echo "make test    all tests: the C++ core's and the Python ones"
+	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
 	@echo "make asan | tsan | fuzz    the core under sanitizers; mutated frames (FRAMES=$(FRAMES))"
@@ -48,6 +49,10 @@ test-core: $(VENV)/.tools
 
 test-python: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The MPI engine alone, also with more ranks than MPICH is quick with.
+test-mpi: $(VENV)/.installed $(VENV)/.test-tools
+	HVD_TEST_MPI_ALL=1 $(BIN)/python -m pytest tests/mpi $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	$(BIN)/ruff check .

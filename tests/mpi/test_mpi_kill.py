@@ -1,0 +1,32 @@
+"""A rank is killed while MPI carries the data: the others raise or mpirun ends them, and nobody remains."""
+
+import time
+from pathlib import Path
+
+import mpi_setup
+import pytest
+
+PROGRAM = Path(__file__).with_name("program_killed.py")
+
+
+def alive(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# MPICH can be told to leave the survivors alone, which shows that they come out by themselves.
+@pytest.mark.parametrize(("name", "left_alone"), [("debian", False), ("mpich", True)])
+def test_killed_rank(name: str, left_alone: bool, tmp_path: Path) -> None:
+    options = ("-disable-auto-cleanup",) if left_alone else ()
+    outcome = mpi_setup.get(name).run(2, PROGRAM, tmp_path, timeout=60, options=options)
+    assert outcome.code != 0, outcome.output
+    if left_alone:
+        assert "rank 0 raises: rank 1" in outcome.output and "signal 9" in outcome.output, outcome.output
+    pids = [entry.name for entry in tmp_path.iterdir()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"{pids} remain"
+        time.sleep(0.05)
