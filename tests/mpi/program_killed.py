@@ -1,20 +1,28 @@
-"""Rank 1 kills itself in the middle of a job. Each rank has a file in the directory argv[1], named by its pid,
-in which a survivor writes what was raised: mpirun may end before it has passed on its output."""
+"""Rank 1 kills itself in the middle of a job.
+
+Each rank has a file in the directory argv[1], named by its pid, in which a survivor writes what was raised.
+With the word "apart" the ranks are in sessions of their own, where the launcher, which ends process groups
+when a rank has died, does not reach them: it shows that they come out by themselves.
+"""
 
 import os
 import signal
 import sys
 from pathlib import Path
 
+if sys.argv[2:] == ["apart"]:
+    if os.fork():
+        os._exit(os.waitstatus_to_exitcode(os.wait()[1]) & 127)
+    os.setsid()
+
 import numpy as np
 
 import horovod.numpy as hvd
 
-# MPICH's launcher, told to leave the survivors alone, sends them this instead, and they would end by it.
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 hvd.init()
 file = Path(sys.argv[1], str(os.getpid()))
 file.touch()
+hvd.barrier()  # everybody has one
 data = np.ones(1 << 20, np.float32)
 try:
     for step in range(1_000_000):
