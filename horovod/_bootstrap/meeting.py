@@ -26,7 +26,7 @@ from horovod._bootstrap.fixed_address import KEY_FILE, FixedAddress, derived_key
 from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
 from horovod._bootstrap.launcher_process import launcher_process
 from horovod._bootstrap.notice import Notice
-from horovod._bootstrap.noticeboard import Noticeboard, host_directories, shared_directory
+from horovod._bootstrap.noticeboard import NAME_PREFIX, Noticeboard, host_directories, shared_directory
 from horovod._bootstrap.server import PURPOSE, RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
@@ -34,7 +34,7 @@ _LOOPBACK = "127.0.0.1"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 _TRY_SECONDS = 3.0  # for one look at all addresses
 REMEDY = (
-    "install mpi4py on all hosts if MPI started the job, or name the host of rank 0 in "
+    "install the mpi4py that fits if MPI started the job, or name the host of rank 0 in "
     f"{ADDRESS} and a file with a secret of yours, the same on all hosts, in {KEY_FILE}, or use horovodrun"
 )
 
@@ -69,16 +69,15 @@ def prepared(
         return
     deadline = time.monotonic() + timeout
     one_host = identity.meeting.local is not None and identity.meeting.local[1] == launched.size
-    with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope)) as way:
+    with contextlib.closing(_choose(launched, identity.meeting, one_host, ranks, scope, deadline)) as way:
         if identity.rank != 0:
-            found = _find(way, identity, one_host, deadline, timeout)
-            # Whole seconds, at least one: they appear in messages.
-            yield found, max(1, math.ceil(deadline - time.monotonic()))
+            yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
-        key = way.key if isinstance(way, FixedAddress) else secrets.token_bytes(KEY_BYTES)
-        port = way.port if isinstance(way, FixedAddress) else 0
+        key, port = secrets.token_bytes(KEY_BYTES), 0
         addresses = [_LOOPBACK] if one_host else _own_addresses()
-        listen_on = _named(way, addresses) if isinstance(way, FixedAddress) else addresses
+        listen_on = addresses
+        if isinstance(way, FixedAddress):
+            key, port, listen_on = way.key, way.port, _named(way, addresses)
         try:
             server = RendezvousServer(key, listen_on, port).start()
         except OSError as error:
@@ -86,17 +85,22 @@ def prepared(
                 f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
                 "another port with HOROVOD_GLOO_RENDEZVOUS_PORT"
             ) from error
+        place = replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses))
         try:
             with way.offer(Notice(tuple(server.endpoints), key)):
-                yield (
-                    replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses)),
-                    timeout,
-                )
+                yield place, _left(deadline)
         finally:
             server.retire()
 
 
-def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequence[int], scope: str) -> Way:
+def _left(deadline: float) -> float:
+    """In whole seconds, at least one: it appears in messages."""
+    return max(1, math.ceil(deadline - time.monotonic()))
+
+
+def _choose(
+    launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequence[int], scope: str, deadline: float
+) -> Way:
     """All ranks must come to the same conclusion."""
     if one_host:
         about = (meeting.job, launcher_process(meeting.marker), scope)
@@ -117,19 +121,27 @@ def _choose(launched: Identity, meeting: Meeting, one_host: bool, ranks: Sequenc
         return FixedAddress(meeting.address, meeting.port, meeting.address_from, key)
     module = mpi_world.load(must_be_loaded=not meeting.mpi)
     if module is not None and mpi_world.fits(module, launched.rank, launched.size):
-        return mpi_world.MpiMessenger(module, ranks)
+        return mpi_world.MpiMessenger(module, ranks, deadline)
     if not meeting.job:
-        raise ValueError(f"the ranks started by {meeting.launcher} cannot find each other: {REMEDY}")
-    return Noticeboard([shared_directory()], _name(meeting.job, scope))
+        stranger = "" if module is None else f" (the mpi4py that is installed uses {mpi_world.name(module)})"
+        raise ValueError(
+            f"the ranks started by {meeting.launcher} cannot find each other{stranger}: {REMEDY}"
+        )
+    try:
+        return Noticeboard([shared_directory()], _name(meeting.job, scope))
+    except ValueError as error:
+        raise ValueError(f"{error}; {REMEDY}") from None
 
 
 def _secret(environ: Mapping[str, str]) -> bytes | None:
-    given = environ.get(SECRET, "").strip()
-    return given.encode() if given else read_key_file(environ)
+    given = environ.get(SECRET, "").strip().encode()
+    if given and len(given) < KEY_BYTES:  # without the value: it is a secret
+        raise ValueError(f"{SECRET} must have {KEY_BYTES} characters or more: openssl rand -hex 32")
+    return given or read_key_file(environ)
 
 
 def _name(*about: str) -> str:
-    return "job-" + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
+    return NAME_PREFIX + hashlib.sha256("\0".join(about).encode()).hexdigest()[:32]
 
 
 def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout: float) -> Identity:

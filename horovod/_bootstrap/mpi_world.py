@@ -14,9 +14,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from horovod._bootstrap.notice import NOTICE_BYTES, Notice, decode
+from horovod.common.exceptions import HorovodInternalError
 
 _TAG = 18518
-_SENT_SECONDS = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
+_NAMED = 16  # ranks listed in a message
 
 
 def load(must_be_loaded: bool = False) -> Any | None:
@@ -40,6 +42,11 @@ def size() -> int | None:
     return None if module is None else int(module.COMM_WORLD.Get_size())
 
 
+def name(module: Any) -> str:
+    """The library that mpi4py has loaded, for messages."""
+    return str(module.Get_library_version()).partition(",")[0].splitlines()[0].strip()
+
+
 def fits(module: Any, rank: int, size: int) -> bool:
     """Whether MPI sees what the launcher tells; an MPI that isn't the launcher's sees a world of one."""
     world = module.COMM_WORLD
@@ -47,11 +54,12 @@ def fits(module: Any, rank: int, size: int) -> bool:
 
 
 class MpiMessenger:
-    """`ranks` are those of MPI's world that meet; the first one sends."""
+    """`ranks` are those of MPI's world that meet; the first one sends, until `deadline` (time.monotonic)."""
 
-    def __init__(self, module: Any, ranks: Sequence[int]) -> None:
+    def __init__(self, module: Any, ranks: Sequence[int], deadline: float) -> None:
         self._mpi = module
         self._ranks = ranks
+        self._deadline = deadline
         self._buffer = bytearray(NOTICE_BYTES)
         self._request: Any = None
 
@@ -65,14 +73,19 @@ class MpiMessenger:
     def offer(self, notice: Notice) -> Iterator[None]:
         content = notice.encode()
         world = self._mpi.COMM_WORLD
-        requests = [world.Isend([content, self._mpi.BYTE], rank, _TAG) for rank in self._ranks[1:]]
-        try:
-            yield
-        finally:
-            # The ranks that are connected have received it; for others the library keeps its copy.
-            deadline = time.monotonic() + _SENT_SECONDS
-            while not self._mpi.Request.Testall(requests) and time.monotonic() < deadline:
-                time.sleep(0.01)
+        # MPI moves data only while it is called, so this comes to an end before anything else is done.
+        requests = {rank: world.Isend([content, self._mpi.BYTE], rank, _TAG) for rank in self._ranks[1:]}
+        pause = _FIRST_PAUSE
+        while requests := {rank: each for rank, each in requests.items() if not each.Test()}:
+            if time.monotonic() >= self._deadline:
+                missing = ", ".join(f"rank {rank}" for rank in list(requests)[:_NAMED])
+                raise HorovodInternalError(
+                    f"rank {self._ranks[0]} waits in hvd.init() and could not reach by MPI in time: {missing}"
+                    f"{' and more' if len(requests) > _NAMED else ''}; see their output"
+                )
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+        yield
 
     def look(self) -> Notice | None:
         mpi = self._mpi

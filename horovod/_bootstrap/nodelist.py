@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 _MOST = 1 << 16  # more nodes than any cluster has: a mistyped range must not eat the memory
@@ -18,9 +19,9 @@ def expand_nodes(text: str) -> list[str]:
         if any(set(piece) & set("[]") for piece in pieces[::2]) or word == "":
             raise ValueError(f"{text!r} is not a list of nodes such as node[1-3,7]")
         choices = [[piece] if i % 2 == 0 else _numbers(piece, text) for i, piece in enumerate(pieces)]
-        names += ["".join(parts) for parts in itertools.product(*choices)]
-        if len(names) > _MOST:
+        if len(names) + math.prod(map(len, choices)) > _MOST:
             raise ValueError(f"{text!r} stands for more than {_MOST} nodes")
+        names += ["".join(parts) for parts in itertools.product(*choices)]
     return names
 
 

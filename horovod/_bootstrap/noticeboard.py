@@ -11,14 +11,16 @@ import contextlib
 import os
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from horovod._bootstrap.notice import NOTICE_BYTES, Notice, decode
 
+NAME_PREFIX, _DRAFT_PREFIX = "job-", ".draft-"
+_PREFIXES = (NAME_PREFIX, _DRAFT_PREFIX)
 _REFRESH_SECONDS = 2.0
+_OLD_SECONDS = 86400.0  # ranks connect within minutes
 
 
 def shared_directory() -> Path:
@@ -30,7 +32,7 @@ def host_directories() -> list[Path]:
     """Places on this host, best first: in the last one anybody could have taken our name before us."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     own = [Path(runtime) / "horovod"] if runtime.startswith("/") else []
-    return [*own, shared_directory(), Path(tempfile.gettempdir()) / f"horovod-{os.geteuid()}"]
+    return [*own, shared_directory(), Path(f"/tmp/horovod-{os.geteuid()}")]
 
 
 class Noticeboard:
@@ -57,6 +59,7 @@ class Noticeboard:
     @contextlib.contextmanager
     def offer(self, notice: Notice) -> Iterator[None]:
         """Rank 0: puts the notice up, in place of any older one, and takes it down at the end."""
+        self._tidy()
         content = notice.encode()
         draft = self._draft(content)
         try:
@@ -95,11 +98,19 @@ class Noticeboard:
             return file.read(NOTICE_BYTES)
 
     def _draft(self, content: bytes) -> str:
-        name = f".{secrets.token_hex(8)}"
+        name = f"{_DRAFT_PREFIX}{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(name, flags, 0o600, dir_fd=self._directory), "wb") as file:
             file.write(content)
         return name
+
+    def _tidy(self) -> None:
+        """Removes what jobs that were killed have left behind."""
+        for name in os.listdir(self._directory):
+            with contextlib.suppress(OSError):
+                age = time.time() - os.lstat(name, dir_fd=self._directory).st_mtime
+                if name.startswith(_PREFIXES) and age > _OLD_SECONDS:
+                    os.unlink(name, dir_fd=self._directory)
 
     def _refresh(self) -> None:
         """Changes the directory: a network file system then no longer believes that there is no notice."""

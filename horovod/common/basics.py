@@ -22,7 +22,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, register
 from horovod.common.session import Place, Session, state
 
 if TYPE_CHECKING:
-    from horovod._bootstrap.identity import Identity
+    from horovod._bootstrap.identity import Identity, Meeting
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
 
@@ -300,15 +300,14 @@ def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
     return wanted
 
 
-def _check_local(identity: Identity, place: Place, selected: bool) -> None:
+def _check_local(meeting: Meeting, place: Place, host: str) -> None:
     """Whether the hosts' names agree with what another launcher says about them."""
-    assert identity.meeting is not None
-    told = identity.meeting.local
-    if told is None or selected or told == (place.local_rank, place.local_size):
+    told = meeting.local
+    if told is None or told == (place.local_rank, place.local_size):
         return
     raise ValueError(
-        f"{identity.meeting.launcher} says local rank {told[0]} of {told[1]}, but by the names of the hosts "
-        f"rank {place.rank} is number {place.local_rank} of {place.local_size} on {identity.host}: give each "
+        f"{meeting.launcher} says local rank {told[0]} of {told[1]}, but by the names of the hosts "
+        f"rank {place.rank} is number {place.local_rank} of {place.local_size} on {host}: give each "
         "host a name of its own, with HOROVOD_HOSTNAME if need be"
     )
 
@@ -351,8 +350,8 @@ def _connect(
             raise ValueError(f"hvd.init(process_sets=...): {error}") from error
         raise
     place = place_of(world.rank, [peer.host for peer in world.peers])
-    if identity.meeting is not None:
-        _check_local(identity, place, bool(members))
+    if not members and identity.meeting is not None:
+        _check_local(identity.meeting, place, identity.host)
     elif not members:
         # The launcher's numbering is the one that users see in the environment.
         place = place._replace(

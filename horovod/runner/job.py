@@ -311,7 +311,7 @@ class Job:
         self._verbose(f"rank {rank} on {link.host} {what}")
         if code == 0:
             # No matter, unless others are still waiting for it to connect.
-            text = f"rank {rank} on {link.host} has ended with exit code 0 while others wait in hvd.init()"
+            text = f"rank {rank} on {link.host} exited with code 0 while others wait in hvd.init()"
             self._rendezvous.rank_failed(rank, text)
             return
         self._rendezvous.rank_failed(rank, f"rank {rank} on {link.host} {what}")

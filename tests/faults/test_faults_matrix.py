@@ -26,8 +26,6 @@ def time_limit(fault: Fault) -> float:
         if fault.end == "SIGSTOP":
             # The server looks every half second; ranks start at different times.
             return (JOIN_LIMIT if fault.moment == "before_init" else SILENCE) + 2
-        if fault.moment == "before_init" and fault.end == "exit0":
-            return JOIN_LIMIT + 2
         return 2.0  # the launcher tells; survivors may still be starting
     if fault.end == "SIGSTOP":
         return SILENCE
@@ -44,7 +42,7 @@ def words(fault: Fault, pid: int) -> list[str]:
             "SIGKILL": "signal 9",
             "SIGSEGV": "signal 11",
             "exception": "exited with code 1",
-            "exit0": "missing: rank|exited with code 0",
+            "exit0": "exited with code 0",
             "SIGSTOP": "missing: rank",
         }
         return [rf"{victim}\b", how[fault.end]]

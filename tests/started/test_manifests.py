@@ -1,0 +1,45 @@
+"""The manifests in docs/kubernetes.md: do their parts fit each other, and what the code wants?"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from started_by import ROOT
+
+from horovod._bootstrap.identity import detect
+
+
+def manifests() -> dict[str, Any]:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    return {item["kind"]: item for block in blocks for item in yaml.safe_load_all(block)}
+
+
+def test_indexed_job() -> None:
+    found = manifests()
+    job, service, secret = found["Job"], found["Service"], found["Secret"]
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    last = str(spec["completions"] - 1)
+    identity = detect({**variables, "JOB_COMPLETION_INDEX": last})
+    assert identity.size == spec["completions"] == spec["parallelism"]
+    assert identity.meeting is not None
+    assert identity.meeting.address == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
+    assert str(identity.meeting.port) in (ROOT / "docs" / "kubernetes.md").read_text()
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    (volume,), (mount,) = pod["volumes"], container["volumeMounts"]
+    assert volume["name"] == mount["name"] and volume["secret"]["secretName"] == secret["metadata"]["name"]
+    assert volume["secret"]["defaultMode"] & 0o077 == 0
+    assert variables["HOROVOD_SECRET_KEY_FILE"] == f"{mount['mountPath']}/{next(iter(secret['stringData']))}"
+
+
+def test_mpi_job() -> None:
+    spec = manifests()["MPIJob"]["spec"]
+    replicas = spec["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+    ranks = int(launcher["command"][launcher["command"].index("-np") + 1])
+    assert ranks == spec["slotsPerWorker"] * replicas["Worker"]["replicas"]

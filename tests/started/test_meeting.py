@@ -1,0 +1,143 @@
+"""How ranks find rank 0: through files and keys that nobody else can have made or read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from horovod._bootstrap.fixed_address import derived_key, read_key_file
+from horovod._bootstrap.identity import Identity, Meeting
+from horovod._bootstrap.meeting import prepared
+from horovod._bootstrap.notice import Notice
+from horovod._bootstrap.noticeboard import Noticeboard, host_directories
+from horovod.common.exceptions import HorovodInternalError
+
+NOTICE = Notice((("127.0.0.1", 1),), b"k" * 32)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def rank(number: int) -> Identity:
+    return Identity(number, 2, 0, 1, 0, 1, "h", meeting=Meeting("test", "NOBODY_HAS_THIS", local=(number, 2)))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    return tmp_path / ".horovod"
+
+
+def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
+    with prepared(rank(0), rank(0), [0, 1], "s", 5) as (first, _):
+        (notice,) = home.iterdir()
+        assert notice.stat().st_mode & 0o777 == 0o600
+        shutil.copy2(notice, home / "kept")
+    (home / "kept").rename(notice)
+    for name, age in (("job-killed", 90000), ("job-starting", 60), ("of the user", 90000)):
+        (home / name).touch()
+        os.utime(home / name, (time.time() - age,) * 2)
+    found: list[Identity] = []
+
+    def other() -> None:
+        with prepared(rank(1), rank(1), [0, 1], "s", 10) as (identity, _):
+            found.append(identity)
+
+    thread = threading.Thread(target=other)
+    thread.start()  # sees the old notice first
+    with prepared(rank(0), rank(0), [0, 1], "s", 10) as (second, _):
+        thread.join(15)
+    assert found[0].key == second.key != first.key
+    assert found[0].rendezvous == second.rendezvous
+    assert sorted(path.name for path in home.iterdir()) == ["job-starting", "of the user"]
+
+
+def test_rank_0_does_not_come() -> None:
+    with (
+        pytest.raises(HorovodInternalError, match=r"rank 1 .* has not found rank 0 within 0.2 s: its notice"),
+        prepared(rank(1), rank(1), [0, 1], "s", 0.2),
+    ):
+        pass
+
+
+def test_no_place_is_taken_from_others(home: Path, tmp_path: Path) -> None:
+    home.mkdir(mode=0o755)
+    home.chmod(0o755)
+    with pytest.raises(ValueError, match="chmod 700"):
+        Noticeboard([home], "n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    link = tmp_path / "link"
+    link.symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="link: "):
+        Noticeboard([link], "n")
+    board = Noticeboard([home, link, elsewhere], "n")  # the first that is usable
+    assert board.path == elsewhere / "n"
+    board.close()
+    assert host_directories()[0] == home
+
+
+@needs_root
+def test_a_directory_of_someone_else(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir(mode=0o700)
+    os.chown(tmp_path / "d", 12345, -1)
+    with pytest.raises(ValueError, match="belongs to someone else"):
+        Noticeboard([tmp_path / "d"], "n")
+
+
+def test_a_false_notice(tmp_path: Path) -> None:
+    board = Noticeboard([tmp_path / "d"], "n")
+    assert board.look() is None
+    board.path.write_text("{}")
+    board.path.chmod(0o644)
+    with pytest.raises(ValueError, match="readable by you only"):
+        board.look()
+    board.path.chmod(0o600)
+    with pytest.raises(ValueError, match="not the notice"):
+        board.look()
+    target = tmp_path / "target"
+    target.touch(0o600)
+    target.write_bytes(NOTICE.encode())
+    board.path.unlink()
+    board.path.symlink_to(target)
+    with pytest.raises(ValueError, match="symbolic links"):
+        board.look()
+    with board.offer(NOTICE):  # takes the place of the link, and does not write through it
+        assert board.look() == NOTICE and not board.path.is_symlink()
+    assert board.look() is None
+    board.close()
+    assert "6b6b" not in repr(NOTICE) and "kkk" not in repr(NOTICE)
+
+
+def test_key_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    variable = {"HOROVOD_SECRET_KEY_FILE": str(file)}
+    assert read_key_file({}) is None
+    with pytest.raises(ValueError, match=r"HOROVOD_SECRET_KEY_FILE=.*No such file"):
+        read_key_file(variable)
+    file.touch(0o600)
+    for content in (b"short", b"x" * 5000):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="openssl rand -hex 32"):
+            read_key_file(variable)
+    file.write_bytes(b"s" * 64 + b"\n")
+    assert read_key_file(variable) == b"s" * 64
+    for mode in (0o640, 0o604, 0o620):
+        file.chmod(mode)
+        with pytest.raises(ValueError, match="chmod 600"):
+            read_key_file(variable)
+    assert derived_key(b"s" * 64, "job 1", "2.0") != derived_key(b"s" * 64, "job 2", "2.0")
+
+
+@needs_root
+def test_key_file_of_someone_else(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_bytes(b"s" * 64)
+    os.chown(file, 12345, -1)
+    with pytest.raises(ValueError, match="must belong to you"):
+        read_key_file({"HOROVOD_SECRET_KEY_FILE": str(file)})
