@@ -68,8 +68,7 @@ bool MpiExchange::send(Plan& plan, Way& way) {
   lane.bytes = std::min(out.stretch.bytes, MpiLane::kMessage);
   gather(*out.stretch.place, lane.buffer(), lane.bytes);
   out.stretch.bytes -= lane.bytes;
-  lane.active = true;
-  check(calls_.send(lane.buffer(), lane.bytes, way.world_rank, &lane.request), way.world_rank);
+  lane.active = check(calls_.send(lane.buffer(), lane.bytes, way.world_rank, &lane.request), way.world_rank);
   return true;
 }
 
@@ -92,21 +91,22 @@ bool MpiExchange::receive(Plan& plan, Way& way) {
     if (in.stretch.bytes == 0) plan.received(way.member);
   }
   lane.bytes = std::min(in.stretch.bytes, MpiLane::kMessage);
-  lane.active = true;
-  check(calls_.receive(lane.buffer(), lane.bytes, way.world_rank, &lane.request), way.world_rank);
+  lane.active =
+      check(calls_.receive(lane.buffer(), lane.bytes, way.world_rank, &lane.request), way.world_rank);
   return true;
 }
 
 bool MpiExchange::complete(MpiLane& lane, int world_rank) {
   bool done = false;
-  int code = calls_.test(&lane.request, &done);
-  check(code, world_rank);
-  if (done && code == 0) lane.active = false;
-  return done && code == 0;
+  // After an error nobody knows whether MPI still has the buffer: the lane stays active.
+  if (!check(calls_.test(&lane.request, &done), world_rank) || !done) return false;
+  lane.active = false;
+  return true;
 }
 
-void MpiExchange::check(int code, int world_rank) {
-  if (code == 0 || !failure_.ok()) return;
+bool MpiExchange::check(int code, int world_rank) {
+  if (code == 0) return true;
+  if (!failure_.ok()) return false;
   pollfd signal = {abort_.fd(), POLLIN, 0};
   poll(&signal, 1, kGraceMilliseconds);
   const std::string rank = "rank " + std::to_string(world_rank);
@@ -114,6 +114,7 @@ void MpiExchange::check(int code, int world_rank) {
                  ? abort_.reason()
                  : Status::unknown("MPI could not exchange data with " + rank + " during a collective (" +
                                    calls_.describe(code) + "); see the output of " + rank);
+  return false;
 }
 
 }  // namespace hvd

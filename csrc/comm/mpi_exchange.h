@@ -66,7 +66,8 @@ class MpiExchange final : public Exchange {
   bool receive(Plan& plan, Way& way);
   // Whether the lane's message is complete.
   bool complete(MpiLane& lane, int world_rank);
-  void check(int code, int world_rank);
+  // Whether MPI's code means success; otherwise failure_ says what happened.
+  bool check(int code, int world_rank);
 
   MpiCalls& calls_;
   std::vector<MpiPeer>& peers_;

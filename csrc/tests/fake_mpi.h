@@ -41,8 +41,8 @@ struct State {
 };
 
 inline State& state() {
-  static State instance;
-  return instance;
+  static State* instance = new State;  // never destroyed: it keeps what was abandoned
+  return *instance;
 }
 
 inline void match(int from, int to) {
