@@ -71,6 +71,7 @@ enum {                             // transports
   HVD_TRANSPORT_SHM = 1,           // all ranks share `shm_fd`
   HVD_TRANSPORT_TCP = 2,           // `mesh_fds`
   HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to all
+  HVD_TRANSPORT_MPI = 4,           // `mpi`
 };
 
 enum {
@@ -87,6 +88,15 @@ typedef struct hvd_peer {
   int32_t pid;        // process id, for messages
   int32_t same_host;  // 1: the pid can be watched from here
 } hvd_peer;
+
+// An MPI that the process has loaded and initialised with MPI_THREAD_MULTIPLE. The functions are those of its
+// C interface; handles are widened to 64 bits.
+typedef struct hvd_mpi {
+  int32_t handle_bytes;   // of its handles: 4 (MPICH and its relatives) or 8 (Open MPI and its relatives)
+  uint64_t communicator;  // rank r is rank r of the world; only the engine uses it, its errors return
+  uint64_t byte_type;     // MPI_BYTE
+  void *isend, *irecv, *test, *error_string;
+} hvd_mpi;
 
 typedef struct hvd_world {
   uint32_t struct_size;  // sizeof(hvd_world)
@@ -113,6 +123,7 @@ typedef struct hvd_world {
   int32_t affinity;                // core for the engine thread, -1 = any
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
   const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
+  const hvd_mpi* mpi;              // mpi; otherwise NULL
 } hvd_world;
 
 typedef struct hvd_tensor {

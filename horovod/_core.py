@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -40,7 +40,7 @@ _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
 # Reduce operations
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
-TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2, "hierarchical": 3}
+TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2, "hierarchical": 3, "mpi": 4}
 LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
 
 # hvd_wait() returns at a signal; the slice only bounds the delay of one that another thread swallowed.
@@ -49,6 +49,18 @@ _WAIT_SLICE = 0.5
 
 class _Peer(ctypes.Structure):
     _fields_ = [("host", c_char_p), ("pid", c_int32), ("same_host", c_int32)]
+
+
+class _Mpi(ctypes.Structure):
+    _fields_ = [
+        ("handle_bytes", c_int32),
+        ("communicator", c_uint64),
+        ("byte_type", c_uint64),
+        ("isend", c_void_p),
+        ("irecv", c_void_p),
+        ("test", c_void_p),
+        ("error_string", c_void_p),
+    ]
 
 
 class _World(ctypes.Structure):
@@ -74,6 +86,7 @@ class _World(ctypes.Structure):
         ("local_rank", c_int32),
         ("local_size", c_int32),
         ("hosts", ctypes.POINTER(c_int32)),
+        ("mpi", ctypes.POINTER(_Mpi)),
     ]
 
 
@@ -217,6 +230,18 @@ class Tunables(NamedTuple):
     affinity: int
 
 
+class MpiTable(NamedTuple):
+    """hvd_mpi: handles as numbers, functions as addresses."""
+
+    handle_bytes: int
+    communicator: int
+    byte_type: int
+    isend: int
+    irecv: int
+    test: int
+    error_string: int
+
+
 class TensorSpec(NamedTuple):
     """One tensor of a request: addresses, shape and dtype code. Output 0 asks the engine to allocate."""
 
@@ -323,8 +348,13 @@ class Engine:
     The native object lives as long as this one, so a thread that still waits during shutdown() is safe.
     """
 
-    def __init__(self, world: WorldLike, tunables: Tunables, error: ErrorFactory) -> None:
-        """Takes over every descriptor of `world`, also on failure (RuntimeError)."""
+    def __init__(
+        self, world: WorldLike, tunables: Tunables, error: ErrorFactory, mpi: MpiTable | None = None
+    ) -> None:
+        """Takes over every descriptor of `world`, also on failure (RuntimeError).
+
+        `mpi` is for the transport of that name; its communicator must live until shutdown().
+        """
         self._pointer: int | None = None
         self._error = error
         self._slots: list[_Slot] = []
@@ -351,6 +381,7 @@ class Engine:
             local_rank=world.local_rank,
             local_size=world.local_size,
             hosts=_int32_array(world.hosts),
+            mpi=None if mpi is None else ctypes.pointer(_Mpi(*mpi)),
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

@@ -165,7 +165,6 @@ def test_bad_config_file(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["--mpi"],
         ["--jsrun"],
         ["--min-np", "1"],
         ["--max-np", "4"],

@@ -87,4 +87,9 @@ std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector
                                                        std::vector<int> peers, int rank,
                                                        const AbortSignal& abort);
 
+// Messages between the ranks of an MPI communicator, which are those of the world.
+class MpiCalls;
+std::unique_ptr<Transport> make_mpi_transport(std::unique_ptr<MpiCalls> calls, int rank, int size,
+                                              const AbortSignal& abort);
+
 }  // namespace hvd

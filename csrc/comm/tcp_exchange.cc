@@ -38,7 +38,7 @@ size_t vectors_of(const Stretch& stretch, iovec* vectors) {
 
 }  // namespace
 
-Exchange::Exchange(std::vector<Link> links, int rank, const AbortSignal& abort) : abort_(abort) {
+TcpExchange::TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort) : abort_(abort) {
   int size = static_cast<int>(links.size());
   // Everybody starts with another peer, so that no one is flooded.
   for (int i = 1; i < size; ++i) {
@@ -48,7 +48,7 @@ Exchange::Exchange(std::vector<Link> links, int rank, const AbortSignal& abort) 
   poll_.reserve(lanes_.size() + 1);
 }
 
-Status Exchange::run(Plan& plan) {
+Status TcpExchange::run(Plan& plan) {
   for (Lane& lane : lanes_) lane.in = lane.out = Direction();
   for (int looks = 0;;) {
     bool moved = false, ended = true;
@@ -73,7 +73,7 @@ Status Exchange::run(Plan& plan) {
   }
 }
 
-Exchange::Moved Exchange::send(Plan& plan, Lane& lane) {
+TcpExchange::Moved TcpExchange::send(Plan& plan, Lane& lane) {
   Direction& out = lane.out;
   while (out.stretch.bytes == 0 && !out.ended) {
     Next next = plan.send(lane.peer, out.stretch);
@@ -98,7 +98,7 @@ Exchange::Moved Exchange::send(Plan& plan, Lane& lane) {
   return Moved::kSome;
 }
 
-Exchange::Moved Exchange::receive(Plan& plan, Lane& lane) {
+TcpExchange::Moved TcpExchange::receive(Plan& plan, Lane& lane) {
   Direction& in = lane.in;
   while (in.stretch.bytes == 0 && !in.ended) {
     Next next = plan.receive(lane.peer, in.stretch);
@@ -125,7 +125,7 @@ Exchange::Moved Exchange::receive(Plan& plan, Lane& lane) {
   return Moved::kSome;
 }
 
-void Exchange::wait(int milliseconds) {
+void TcpExchange::wait(int milliseconds) {
   poll_.clear();
   poll_.push_back({abort_.fd(), POLLIN, 0});
   for (const Lane& lane : lanes_) {
@@ -143,7 +143,7 @@ void Exchange::wait(int milliseconds) {
   }
 }
 
-void Exchange::fail(const Lane& lane, int error) {
+void TcpExchange::fail(const Lane& lane, int error) {
   pollfd signal = {abort_.fd(), POLLIN, 0};
   poll(&signal, 1, kGraceMilliseconds);
   if (abort_.raised()) {

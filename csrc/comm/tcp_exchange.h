@@ -1,53 +1,24 @@
-// Moves byte streams between one rank and its peers, all directions at once, on one thread.
-//
-// A Plan says which memory is sent to and received from each peer next; Exchange does the rest. Nothing is
-// framed: both ends agree on the stretches, and never a byte more than the plan asks for is read, so that
-// collectives follow each other on the same connection.
+// An exchange over a mesh of stream sockets.
 #pragma once
 
 #include <poll.h>
 
-#include <cstddef>
 #include <vector>
 
 #include "base/abort_signal.h"
-#include "base/status.h"
-#include "comm/pieces.h"
+#include "comm/exchange.h"
 
 namespace hvd {
 
-// The next `bytes` from the cursor on, which moves along and must stay valid until the stretch is over.
-struct Stretch {
-  Cursor* place = nullptr;
-  size_t bytes = 0;
-};
-
-enum class Next {
-  kStretch,  // here it is
-  kLater,    // not before something else has been received
-  kEnd,      // nothing more in this collective
-};
-
-class Plan {
- public:
-  virtual ~Plan() = default;
-  // Asked again only when the stretch before was moved entirely.
-  virtual Next send(int peer, Stretch& stretch) = 0;
-  virtual Next receive(int peer, Stretch& stretch) = 0;
-  // The stretch last given by receive() is complete.
-  virtual void received(int peer) = 0;
-};
-
-class Exchange {
+class TcpExchange final : public Exchange {
  public:
   struct Link {
     int fd;          // -1: this rank itself
     int world_rank;  // for messages
   };
-  Exchange(std::vector<Link> links, int rank, const AbortSignal& abort);
+  TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort);
 
-  // Until the plan has ended in all directions, or the first failure.
-  Status run(Plan& plan);
+  Status run(Plan& plan) override;
 
  private:
   struct Direction {

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "comm/local.h"
-#include "comm/tcp_communicator.h"
+#include "comm/mesh_communicator.h"
+#include "comm/tcp_exchange.h"
 
 namespace hvd {
 
@@ -41,11 +42,12 @@ class TcpTransport final : public Transport {
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
     if (members.size() == 1) return make_local_communicator();
-    std::vector<Exchange::Link> links;
+    std::vector<TcpExchange::Link> links;
     for (int member : members) links.push_back({peers_[member], member});
-    auto own = std::find(members.begin(), members.end(), rank_);
-    return std::make_unique<TcpCommunicator>(std::move(links), static_cast<int>(own - members.begin()),
-                                             staging_, abort_);
+    const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
+    const auto size = static_cast<int>(members.size());
+    return std::make_unique<MeshCommunicator>(std::make_unique<TcpExchange>(std::move(links), own, abort_),
+                                              own, size, staging_);
   }
 
   // Connections carry no state from one collective to the next.

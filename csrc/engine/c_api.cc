@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "comm/mpi_calls.h"
 #include "engine/engine.h"
 #include "hvd.h"
 
@@ -129,6 +130,13 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
       if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
         return take_hosts(world, std::move(peers), *abort, parts);
       parts->transport = make_tcp_transport(std::move(peers), world.rank, *abort);
+      return {};
+    }
+    case HVD_TRANSPORT_MPI: {
+      std::unique_ptr<MpiCalls> calls = world.mpi == nullptr ? nullptr : make_mpi_calls(*world.mpi);
+      if (!calls)
+        return Status::invalid("The mpi transport needs hvd_world.mpi, with handles of 4 or 8 bytes.");
+      parts->transport = make_mpi_transport(std::move(calls), world.rank, world.size, *abort);
       return {};
     }
     default:

@@ -20,8 +20,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/mpi_calls.h"
 #include "kernels/kernels.h"
 #include "tests/check.h"
+#include "tests/fake_mpi.h"
 
 namespace suite {
 
@@ -54,8 +56,8 @@ inline size_t pick(Random& random, size_t limit) { return static_cast<size_t>(ra
 
 // ---- ranks
 
-enum class Kind { kShm, kUnix, kTcp };
-constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp};
+enum class Kind { kShm, kUnix, kTcp, kMpi };
+constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp, Kind::kMpi};
 
 inline void connect_pair(Kind kind, int pair[2]) {
   if (kind == Kind::kUnix) {
@@ -88,6 +90,15 @@ class World {
       CHECK(memory_ != MAP_FAILED);
       for (int i = 0; i < size; ++i)
         transports_.push_back(hvd::make_shm_transport(memory_, i, size, *aborts_[i]));
+      return;
+    }
+    if (kind == Kind::kMpi) {
+      fake_mpi::reset();
+      for (int i = 0; i < size; ++i) {
+        // Both widths of handles have their turn.
+        hvd_mpi mpi = size % 2 == 0 ? fake_mpi::table<void*>(i) : fake_mpi::table<int>(i);
+        transports_.push_back(hvd::make_mpi_transport(hvd::make_mpi_calls(mpi), i, size, *aborts_[i]));
+      }
       return;
     }
     std::vector<std::vector<int>> mesh(size, std::vector<int>(size, -1));

@@ -99,6 +99,25 @@ TEST(a_closed_connection_names_the_rank) {
   }
 }
 
+TEST(an_error_of_mpi_names_the_rank) {
+  for (int size : {2, 3}) {
+    World world(Kind::kMpi, size);
+    fake_mpi::reset(1);
+    Bytes memory(100);
+    Pieces pieces = {{memory.data(), memory.size()}};
+    auto comm = world.transport(0).open(0, world.everyone());
+    Status status = comm->allreduce(kSum, pieces, pieces);
+    CHECK(status.code() == HVD_UNKNOWN && mentions(status, "rank 1"));
+    CHECK(mentions(status, "code 5 of the test"));
+  }
+}
+
+TEST(handles_have_a_width_that_an_mpi_has) {
+  hvd_mpi mpi = fake_mpi::table<int>(0);
+  mpi.handle_bytes = 2;
+  CHECK(hvd::make_mpi_calls(mpi) == nullptr);
+}
+
 TEST(the_abort_reason_beats_the_closed_connection) {
   World world(Kind::kTcp, 2);
   world.leave(1);

@@ -103,8 +103,13 @@ class Builder:
             info["tcp"] = [listener.getsockname()[:2] for listener in listeners]
         self._join(info, transport, process_sets)
 
-        self.transport = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
-        if self.transport != "shm":
+        if transport == "mpi":  # needs no memory, and no connections that carry data
+            met = self._meet_on_host(lambda ranks: 0, False)
+            self.transport = "mpi"
+        else:
+            met = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
+            self.transport = met
+        if met != "shm":
             self._build_mesh(listeners)
         self._share(READY, None)
 
@@ -264,7 +269,7 @@ class Builder:
     def _build_mesh(self, listeners: Sequence[socket.socket]) -> None:
         """TCP: the higher rank connects to the lower one."""
         rank, size = self._rank, self._size
-        wanted = [(MESH, peer) for peer in range(size) if peer != rank]
+        wanted = [(MESH, peer) for peer in range(size) if peer != rank and self.transport != "mpi"]
         wanted += [
             (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
         ]

@@ -12,7 +12,7 @@ from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.topology import VARIABLE
 from horovod.common.exceptions import HorovodInternalError
 
-TRANSPORTS = ("auto", "shm", "tcp")
+TRANSPORTS = ("auto", "shm", "tcp", "mpi")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class World:
     local_size: int
     cross_rank: int
     cross_size: int
-    transport: str  # "local", "shm", "tcp" or "hierarchical"
+    transport: str  # "local", "shm", "tcp", "hierarchical" or "mpi"
     peers: list[Peer] = field(default_factory=list)
     control_fds: list[int] = field(default_factory=list)
     liveness_fds: list[int] = field(default_factory=list)
@@ -75,9 +75,10 @@ def connect(
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
 
-    `transport` is "auto" (shared memory within each host, TCP between hosts), "shm" or "tcp". Ranks are on
-    one host if the launcher gave them the same host name and they find each other there. `groups`, one number
-    a rank, divides the hosts further, as if there were more of them.
+    `transport` is "auto" (shared memory within each host, TCP between hosts), "shm", "tcp", or "mpi": then
+    MPI moves the data, and only control and liveness connections are made here. Ranks are on one host if the
+    launcher gave them the same host name and they find each other there. `groups`, one number a rank, divides
+    the hosts further, as if there were more of them.
     `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
     share among `size` ranks of a host.
@@ -135,7 +136,7 @@ def _take_over(world: World, builder: Builder) -> None:
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
     world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
-    if world.transport != "shm":
+    if world.transport in ("tcp", "hierarchical"):
         world.mesh_fds = descriptors(MESH, everyone)
     world.shm_fd, builder.memory = builder.memory, -1
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import operator
 import os
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from horovod._bootstrap import meeting as meetings
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
-from horovod.common import handles
+from horovod.common import handles, util
 from horovod.common import session as sessions
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
@@ -41,19 +42,23 @@ class HorovodBasics:
     def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
         """Joins this process to the job. Does nothing but register `process_sets` if that is done already.
 
-        `comm`: None for all ranks, or a list of launched ranks that form a world of their own, in that order.
+        `comm`: None for all ranks, a list of launched ranks that form a world of their own, in that order, or
+        an mpi4py communicator of those ranks, which also makes MPI carry the data.
         `process_sets`: sets to register, the same on all ranks, or "dynamic" to add and remove sets later.
+        With an mpi4py communicator they may be made from such, each rank giving those that it is in.
         """
-        members = _members(comm)
-        sets = _static_sets(process_sets)
+        members, by_mpi = _members(comm)
+        sets = _static_sets(process_sets, members if by_mpi else None)
         with state.lock:
             if state.session is None:
-                state.session = _start(members, sets)
+                state.session = _start(members, by_mpi, sets)
                 atexit.register(self.shutdown)
             elif isinstance(process_sets, str):
                 state.session.dynamic_process_sets = True
             session = state.session
             global_process_set.ranks = list(range(session.place.size))
+            if any(process_set.mpi_comm is not None for process_set in sets):
+                sets = _sets_of_all(sets)
             register_all(sets, session)
 
     def shutdown(self) -> None:
@@ -64,6 +69,7 @@ class HorovodBasics:
                 return
             atexit.unregister(self.shutdown)
             session.engine.shutdown()
+            session.belongings.close()
             for process_set in session.process_sets:
                 process_set._forget()
             global_process_set._forget()
@@ -117,21 +123,22 @@ class HorovodBasics:
         sessions.for_query().engine.timeline_stop()
 
     def mpi_threads_supported(self) -> bool:
-        """ValueError: this engine does not use MPI."""
-        sessions.for_query()
-        raise ValueError("MPI is not in use, so there is nothing to say about its threads")
+        """True: MPI is used only if it may be called from several threads. ValueError without MPI."""
+        if not sessions.for_query().mpi:
+            raise ValueError("MPI is not in use, so there is nothing to say about its threads")
+        return True
 
     def mpi_enabled(self) -> bool:
         """Whether MPI carries the data."""
-        return False
+        return state.session is not None and state.session.mpi
 
     def mpi_built(self) -> bool:
-        """Whether MPI can be used."""
-        return False
+        """Whether MPI can be used: mpi4py and an MPI library are there."""
+        return util.mpi_built()
 
     def gloo_enabled(self) -> bool:
         """Whether the engine without MPI, which stands in Gloo's place, carries the data."""
-        return True
+        return not self.mpi_enabled()
 
     def gloo_built(self) -> bool:
         """Whether the engine without MPI can be used."""
@@ -182,25 +189,28 @@ def place_of(rank: int, hosts: Sequence[str]) -> Place:
     )
 
 
-def _members(comm: Any) -> list[int]:
+def _members(comm: Any) -> tuple[list[int], bool]:
+    """The launched ranks that form the world (none: all), and whether an MPI communicator told so."""
     if comm is None:
-        return []
+        return [], False
     if hasattr(comm, "Get_rank"):
-        raise ValueError(
-            "hvd.init(comm=...) with an MPI communicator needs MPI, which this engine does not use"
-        )
+        from horovod.common import mpi
+
+        return mpi.world_ranks(comm), True
     if not isinstance(comm, Sequence) or isinstance(comm, str | bytes):
-        raise ValueError(f"hvd.init(comm=...) takes None or a list of ranks, got {comm!r}")
+        raise ValueError(
+            f"hvd.init(comm=...) takes None, a list of ranks or an mpi4py.MPI.Comm, got {comm!r}"
+        )
     try:
         members = [operator.index(rank) for rank in comm]
     except TypeError:
         raise ValueError(f"hvd.init(comm=...) takes a list of ints, got {comm!r}") from None
     if len(set(members)) != len(members):
         raise ValueError(f"hvd.init(comm=...) names each rank once, got {members}")
-    return members
+    return members, False
 
 
-def _static_sets(given: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
+def _static_sets(given: Sequence[ProcessSet] | str | None, mpi_members: list[int] | None) -> list[ProcessSet]:
     if given is None:
         return []
     if isinstance(given, str):
@@ -213,10 +223,33 @@ def _static_sets(given: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
         if not isinstance(process_set, ProcessSet):
             raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
         if process_set.mpi_comm is not None:
-            raise NotImplementedError(
-                "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
-            )
+            if mpi_members is None:
+                raise NotImplementedError(
+                    "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
+                )
+            from horovod.common import mpi
+
+            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, mpi_members)
     return sets
+
+
+def _sets_of_all(sets: Sequence[ProcessSet]) -> list[ProcessSet]:
+    """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the others'.
+
+    A communicator that was split exists once for each part, and every rank knows only its own.
+    """
+    from horovod.common.objects import allgather_object
+
+    result: list[ProcessSet] = []
+    gathered = allgather_object([process_set.ranks for process_set in sets], "horovod.init.process_sets")
+    for index, own in enumerate(sets):
+        parts = sorted({tuple(ranks[index]) for ranks in gathered if ranks[index]})
+        if not parts:
+            raise ValueError("hvd.init(process_sets=...): no rank is in the communicator of a process set")
+        if not own.ranks:  # not a member of any part
+            own.ranks = list(parts[0])
+        result += [own if own.ranks == list(part) else ProcessSet(part) for part in parts]
+    return result
 
 
 def _select(identity: Identity, members: list[int]) -> Identity:
@@ -248,6 +281,26 @@ def _affinity(config: Config, place: Place) -> int:
     return cores[place.local_rank]
 
 
+def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
+    """Whether MPI carries the data. ValueError if it can't: it must know the launcher's ranks."""
+    # The controller is the same either way; our own transports may be asked for explicitly.
+    wanted = config.cpu_operations == "mpi" or (
+        config.cpu_operations is None and (by_mpi or config.controller == "mpi")
+    )
+    if wanted or by_mpi:
+        from horovod.common import mpi
+
+        world = mpi.library().COMM_WORLD
+        if (launched.rank, launched.size) != (world.Get_rank(), world.Get_size()):
+            raise ValueError(
+                f"this is rank {launched.rank} of {launched.size} according to the environment, but "
+                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: to use MPI (which "
+                "HOROVOD_CPU_OPERATIONS, HOROVOD_CONTROLLER or hvd.init(comm=...) ask for) start the job "
+                "with horovodrun --mpi, or with the mpirun of the MPI that mpi4py has loaded"
+            )
+    return wanted
+
+
 def _check_local(meeting: Meeting, place: Place, host: str) -> None:
     """Whether the hosts' names agree with what another launcher says about them."""
     told = meeting.local
@@ -260,8 +313,9 @@ def _check_local(meeting: Meeting, place: Place, host: str) -> None:
     )
 
 
-def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> tuple[World, Place]:
-    launched = identities.detect(os.environ)
+def _connect(
+    config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
+) -> tuple[World, Place]:
     everyone = list(range(launched.size))
     groups = None if config.topology is None else topologies.groups_of(config.topology, launched.size)
     if members and members != everyone:
@@ -282,11 +336,15 @@ def _connect(config: Config, members: list[int], sets: Sequence[ProcessSet]) -> 
         with meetings.prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
             world = worlds.connect(
                 ready,
-                transport=config.transport,
+                transport=transport,
                 groups=groups,
                 timeout=left,
                 peer_timeout=config.peer_timeout_seconds,
-                process_sets=[list(process_set.ranks or ()) for process_set in sets],
+                # Of sets made from communicators every rank may have others: only their number must agree.
+                process_sets=[
+                    list(process_set.ranks or ()) if process_set.mpi_comm is None else []
+                    for process_set in sets
+                ],
                 scope=scope,
                 shm_bytes=_core.shm_bytes,
             )
@@ -324,23 +382,43 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
     )
 
 
-def _start(members: list[int], sets: Sequence[ProcessSet]) -> Session:
+def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    world, place = _connect(config, members, sets)
-    engine = _core.Engine(world, _tunables(config, place), sessions.engine_error)
-    handles.table.forget_all()  # what an earlier engine left behind
-    if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
-        try:
-            engine.timeline_start(config.timeline, config.timeline_mark_cycles)
-        except (ValueError, RuntimeError) as error:
-            engine.shutdown()
-            raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
-    return Session(
-        engine,
-        place,
-        dynamic_process_sets=config.dynamic_process_sets,
-        timeline=config.timeline is not None,
-    )
+    launched = identities.detect(os.environ)
+    uses_mpi = _uses_mpi(config, by_mpi, launched)
+    with contextlib.ExitStack() as belongings:
+        world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)
+        table: _core.MpiTable | None = None
+        if world.transport == "mpi":
+            table = _mpi_table(world, members, belongings)
+        engine = _core.Engine(world, _tunables(config, place), sessions.engine_error, table)
+        handles.table.forget_all()  # what an earlier engine left behind
+        if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
+            try:
+                engine.timeline_start(config.timeline, config.timeline_mark_cycles)
+            except (ValueError, RuntimeError) as error:
+                engine.shutdown()
+                raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
+        return Session(
+            engine,
+            place,
+            dynamic_process_sets=config.dynamic_process_sets,
+            timeline=config.timeline is not None,
+            mpi=uses_mpi,
+            belongings=belongings.pop_all(),
+        )
+
+
+def _mpi_table(world: World, members: list[int], belongings: contextlib.ExitStack) -> _core.MpiTable:
+    from horovod.common import mpi
+
+    try:
+        channel = mpi.Channel(members or range(world.size))
+    except BaseException:
+        world.close()
+        raise
+    belongings.callback(channel.close)
+    return channel.table()
 
 
 _basics = HorovodBasics()

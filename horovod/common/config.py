@@ -561,18 +561,17 @@ class Config:
         None,
         "HOROVOD_CONTROLLER",
         _IDENTITY,
-        "Who negotiates. gloo stands for the engine's own sockets.",
+        "mpi: MPI moves the data, as with HOROVOD_CPU_OPERATIONS. The ranks negotiate over the engine's own "
+        "sockets either way.",
         choices=("gloo", "mpi"),
-        no_effect=True,
     )
     cpu_operations: str | None = _knob(
         str,
         None,
         "HOROVOD_CPU_OPERATIONS",
         _IDENTITY,
-        "Who moves the data of CPU tensors. gloo stands for the engine's own transports.",
+        "Who moves the data of CPU tensors. gloo stands for the engine's own transports, and so does ccl.",
         choices=("gloo", "mpi", "ccl"),
-        no_effect=True,
     )
     rank: int | None = _knob(int, None, "HOROVOD_RANK", _IDENTITY, "This process among all.", minimum=0)
     size: int | None = _knob(int, None, "HOROVOD_SIZE", _IDENTITY, "Number of processes.", minimum=1)

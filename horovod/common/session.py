@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -37,9 +38,18 @@ class Session:
     """What exists between init() and shutdown()."""
 
     def __init__(
-        self, engine: _core.Engine, place: Place, *, dynamic_process_sets: bool, timeline: bool
+        self,
+        engine: _core.Engine,
+        place: Place,
+        *,
+        dynamic_process_sets: bool,
+        timeline: bool,
+        mpi: bool,
+        belongings: contextlib.ExitStack,
     ) -> None:
         self.engine = engine
+        self.mpi = mpi  # whether it carries the data
+        self.belongings = belongings  # what ends after the engine
         self.place = place
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline

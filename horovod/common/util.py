@@ -41,9 +41,16 @@ def gloo_built(verbose: bool = False) -> bool:
     return True
 
 
+@_cache
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether MPI can be used."""
-    return False
+    """Whether MPI can be used: mpi4py and an MPI library are there. Does not initialise MPI."""
+    if importlib.util.find_spec("mpi4py") is None:
+        if verbose:
+            print("mpi4py is not installed.")
+        return False
+    return "mpi4py.MPI" in sys.modules or _succeeds(
+        "import mpi4py; mpi4py.rc.initialize = False; import mpi4py.MPI", verbose
+    )
 
 
 def nccl_built(verbose: bool = False) -> bool:

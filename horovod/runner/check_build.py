@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import horovod
+from horovod.common.util import mpi_built
 
 _FRAMEWORKS = (("TensorFlow", "tensorflow"), ("PyTorch", "torch"), ("MXNet", "mxnet"))
 
@@ -19,8 +20,9 @@ def check_build(verbose: bool = False) -> str:
     lines.append(f"Horovod v{horovod.__version__}:")
     frameworks = [(name, _has(module) and _has(f"horovod.{module}")) for name, module in _FRAMEWORKS]
     lines += _block("Available Frameworks", frameworks)
-    lines += _block("Available Controllers", [("MPI", False), ("Gloo", True)])
-    operations = [("NCCL", False), ("DDL", False), ("CCL", False), ("MPI", False), ("Gloo", True)]
+    mpi = mpi_built(verbose)
+    lines += _block("Available Controllers", [("MPI", mpi), ("Gloo", True)])
+    operations = [("NCCL", False), ("DDL", False), ("CCL", False), ("MPI", mpi), ("Gloo", True)]
     lines += _block("Available Tensor Operations", operations)
     lines += [
         "",

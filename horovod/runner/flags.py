@@ -14,7 +14,6 @@ _PREFIX = "knob_"
 
 # Flags that are understood but whose feature does not exist yet: destination -> what it would need.
 _NOT_YET = {
-    "mpi": "starting through mpirun (--mpi)",
     "jsrun": "starting through jsrun (--jsrun)",
     "min_np": "elastic jobs (--min-np)",
     "max_np": "elastic jobs (--max-np)",
@@ -141,9 +140,7 @@ class FlagParser:
         )
         controller = group.add_mutually_exclusive_group()
         self._add(controller, "--gloo", action="store_true", help="use the engine's own launcher (default)")
-        self._add(
-            controller, "--mpi", action="store_true", default=None, help="use mpirun (not supported yet)"
-        )
+        self._add(controller, "--mpi", action="store_true", help="start with mpirun; MPI then moves the data")
         self._add(
             controller, "--jsrun", action="store_true", default=None, help="use jsrun (not supported yet)"
         )
@@ -310,16 +307,19 @@ def interfaces(args: argparse.Namespace) -> str:
     return ",".join(dict.fromkeys(name.strip() for word in words for name in word.split(",") if name.strip()))
 
 
-def not_supported(args: argparse.Namespace, controller: str | None) -> str | None:
+def uses_mpirun(args: argparse.Namespace, controller: str | None) -> bool:
+    """Whether mpirun is to start the job; ``controller`` is the config file's, which a flag beats."""
+    return bool(args.mpi or (controller == "mpi" and not args.gloo))
+
+
+def not_supported(args: argparse.Namespace) -> str | None:
     """What was asked for that this version cannot do, in words."""
-    if controller == "mpi" and not args.gloo:
-        return "starting through mpirun (controller: mpi in the config file)"
     return next((text for dest, text in _NOT_YET.items() if getattr(args, dest) is not None), None)
 
 
-def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value]) -> list[str]:
-    """Names of the given flags and keys that do nothing in this engine."""
-    names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None]
+def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value], mpirun: bool) -> list[str]:
+    """Names of the given flags and keys that do nothing in this engine, or with (without) mpirun."""
+    names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None and not mpirun]
     for knob in KNOBS:
         if knob.no_effect and getattr(args, _PREFIX + knob.name, None) is not None:
             names.append(knob.flags[0])

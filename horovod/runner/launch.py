@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
-from horovod.runner import environment, flags, ssh
+from horovod.common.util import mpi_built
+from horovod.runner import environment, flags, mpirun, ssh
 from horovod.runner.check_build import check_build
-from horovod.runner.command import CommandError, resolve
+from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 from horovod.runner.job import Job
 from horovod.runner.network import LOOPBACK, addresses, is_local
@@ -38,6 +39,7 @@ class _Request:
     config: Config
     remote: frozenset[str]  # hosts that are not this machine
     ssh: ssh.SshOptions
+    mpirun: mpirun.MpirunJob | None  # None: started by our own launcher
 
 
 def run_commandline(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +61,8 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"horovodrun: {error}", file=sys.stderr)
         return USAGE_ERROR
+    if request.mpirun is not None:
+        return _run_mpirun(args, request.mpirun)
     if args.dry_run:
         print(_describe(request, os.environ))
         return 0
@@ -70,13 +74,15 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     controller: str | None = None
     if args.config_file is not None:
         from_file, controller = flags.read_config_file(_text_of(args.config_file), args.config_file)
-    missing = flags.not_supported(args, controller)
+    by_mpirun = flags.uses_mpirun(args, controller)
+    missing = flags.not_supported(args)
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
     settings = flags.settings(args, from_file, environ)
-    for name in flags.without_effect(args, from_file):
+    for name in flags.without_effect(args, from_file, by_mpirun):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
-    slots = assign_ranks(_hosts(args), args.np)
+    hosts = _hosts(args)
+    slots = assign_ranks(hosts, args.np)
     # Also finds bad inherited values now rather than in each worker.
     config = read({**environ, **settings})
     if config.topology is not None:
@@ -87,17 +93,56 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     if args.ssh_port is not None and not 0 < args.ssh_port < 65536:
         raise ValueError(f"-p {args.ssh_port} is not a port: it must be between 1 and 65535")
     directory = os.getcwd()
+    # Other machines may have it elsewhere: their agents look for it.
+    words = command if remote else resolve(command, directory, environ.get("PATH"))
+    ssh_options = ssh.SshOptions(args.ssh_port, args.ssh_identity_file)
+    job = mpirun.MpirunJob(
+        size=args.np,
+        hosts=hosts,
+        command=words,
+        env=mpirun.environment(environ, settings),
+        interfaces=flags.interfaces(args),
+        ssh=ssh_options,
+        output=args.output_filename,
+        timestamps=args.prefix_timestamp,
+        tcp=args.tcp,
+        mpi_args=args.mpi_args or "",
+        binding_args=args.binding_args,
+    )
     return _Request(
         slots=slots,
-        # Other machines may have it elsewhere: their agents look for it.
-        command=command if remote else resolve(command, directory, environ.get("PATH")),
+        command=words,
         directory=directory,
         settings=settings,
         interfaces=flags.interfaces(args),
         config=config,
         remote=remote,
-        ssh=ssh.SshOptions(args.ssh_port, args.ssh_identity_file),
+        ssh=ssh_options,
+        mpirun=job if by_mpirun else None,
     )
+
+
+def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:
+    """Replaces this process by mpirun, which forwards output, signals and the exit code in its own way."""
+    try:
+        words = mpirun.command_line(job, *mpirun.find(os.environ.get("PATH")))
+        if args.dry_run:
+            print(shlex.join(words))
+            return 0
+        if Errand.VARIABLE in os.environ:
+            raise ValueError("a function can't be run through mpirun; use a script, or leave use_mpi out")
+        if not mpi_built():
+            raise ValueError(f"--mpi: mpi4py, or the MPI library that it needs, is missing: {mpirun.REMEDY}")
+    except ValueError as error:
+        print(f"horovodrun: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    if args.verbose:
+        print(f"horovodrun: {shlex.join(words)}", file=sys.stderr, flush=True)
+    try:
+        os.execve(words[0], words, dict(job.env))
+    except OSError as error:
+        print(f"horovodrun: cannot run {words[0]}: {error}", file=sys.stderr)
+        return NOT_EXECUTABLE
 
 
 def _hosts(args: argparse.Namespace) -> list[HostInfo]:

@@ -128,7 +128,7 @@ def test_small_helpers() -> None:
     assert util.split_list([1], 2) == [[1], []]
     assert util.is_iterable("a") and not util.is_iterable(5)
     assert [n for n in range(-1, 10) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
-    assert util.gloo_built() and not util.mpi_built()
+    assert util.gloo_built() and not util.nccl_built()
     assert not util.extension_available("no_such_framework") and not util.gpu_available("no_such_framework")
 
 

@@ -1,4 +1,4 @@
-#include "comm/tcp_communicator.h"
+#include "comm/mesh_communicator.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,39 +39,36 @@ size_t staging_chunk(int size) { return std::min(kChunk, kStagingBytes / size / 
 
 }  // namespace
 
-TcpCommunicator::TcpCommunicator(std::vector<Exchange::Link> links, int rank, std::vector<std::byte>& staging,
-                                 const AbortSignal& abort)
-    : rank_(rank),
-      size_(static_cast<int>(links.size())),
-      staging_(staging),
-      exchange_(std::move(links), rank, abort) {}
+MeshCommunicator::MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size,
+                                   std::vector<std::byte>& staging)
+    : rank_(rank), size_(size), staging_(staging), exchange_(std::move(exchange)) {}
 
-std::byte* TcpCommunicator::staging(size_t bytes) {
+std::byte* MeshCommunicator::staging(size_t bytes) {
   if (staging_.size() < bytes) staging_.resize(bytes);
   return staging_.data();
 }
 
-Status TcpCommunicator::direct(std::vector<Share> out, std::vector<Share> in) {
+Status MeshCommunicator::direct(std::vector<Share> out, std::vector<Share> in) {
   DirectPlan plan(std::move(out), std::move(in));
-  return exchange_.run(plan);
+  return exchange_->run(plan);
 }
 
-Status TcpCommunicator::barrier() {
+Status MeshCommunicator::barrier() {
   std::byte out{}, in{};
   Piece sent = {&out, 1}, received = {&in, 1};
   return direct(std::vector<Share>(size_, {Cursor(&sent, 1), 1}),
                 std::vector<Share>(size_, {Cursor(&received, 1), 1}));
 }
 
-Status TcpCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
+Status MeshCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
   bool whole = bytes <= kWholeBytes && bytes * size_ <= kWholeTotal;
   return whole ? allreduce_whole(reduction, in, out, bytes) : allreduce_shared(reduction, in, out, bytes);
 }
 
-Status TcpCommunicator::allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out,
-                                        size_t bytes) {
+Status MeshCommunicator::allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out,
+                                         size_t bytes) {
   // Each copy begins on a cache line of its own.
   const size_t stride = (bytes + 63) / 64 * 64;
   std::byte* memory = staging(stride * size_);
@@ -90,32 +87,32 @@ Status TcpCommunicator::allreduce_whole(const Reduction& reduction, const Pieces
   return {};
 }
 
-Status TcpCommunicator::allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out,
-                                         size_t bytes) {
+Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out,
+                                          size_t bytes) {
   const size_t chunk = staging_chunk(size_);
   std::vector<Share> outputs = split(out, bytes, size_of(reduction.type), size_);
   ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place,
                   outputs, staging(chunk * size_), chunk);
-  return exchange_.run(plan);
+  return exchange_->run(plan);
 }
 
-Status TcpCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
-                                      const Pieces& out) {
+Status MeshCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
+                                       const Pieces& out) {
   const size_t chunk = staging_chunk(size_);
   ReducePlan plan(reduction, rank_, shares_of(in), Cursor(out), {}, staging(chunk * size_), chunk);
-  return exchange_.run(plan);
+  return exchange_->run(plan);
 }
 
-Status TcpCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
+Status MeshCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
   copy(in, out[rank_]);
   return direct(std::vector<Share>(size_, share_of(in)), shares_of(out));
 }
 
-Status TcpCommunicator::broadcast(const Pieces& data, int root) {
+Status MeshCommunicator::broadcast(const Pieces& data, int root) {
   Share all = share_of(data);
   if (size_ > 2 && all.bytes >= kRelayBytes) {
     RelayPlan plan(rank_, size_, root, data, kChunk);
-    return exchange_.run(plan);
+    return exchange_->run(plan);
   }
   std::vector<Share> out(size_), in(size_);
   if (rank_ == root) {
@@ -126,7 +123,7 @@ Status TcpCommunicator::broadcast(const Pieces& data, int root) {
   return direct(std::move(out), std::move(in));
 }
 
-Status TcpCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
+Status MeshCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
   copy(in[rank_], out[rank_]);
   return direct(shares_of(in), shares_of(out));
 }

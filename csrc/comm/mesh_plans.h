@@ -1,12 +1,12 @@
-// The exchanges the tcp collectives are made of.
+// The exchanges that collectives over a mesh are made of.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
+#include "comm/exchange.h"
 #include "comm/pieces.h"
-#include "comm/tcp_exchange.h"
 
 namespace hvd {
 

@@ -1,4 +1,4 @@
-#include "comm/tcp_plans.h"
+#include "comm/mesh_plans.h"
 
 #include <algorithm>
 #include <utility>

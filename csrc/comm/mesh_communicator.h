@@ -1,21 +1,21 @@
-// Collectives over a mesh of stream sockets. Every rank talks directly to every other; the bytes on the wire
-// are those of a ring, but values are combined in rank order.
+// Collectives over a mesh of stream sockets or MPI messages. Every rank talks directly to every other; the
+// bytes on the wire are those of a ring, but values are combined in rank order.
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/tcp_exchange.h"
-#include "comm/tcp_plans.h"
+#include "comm/exchange.h"
+#include "comm/mesh_plans.h"
 
 namespace hvd {
 
-class TcpCommunicator final : public Communicator {
+class MeshCommunicator final : public Communicator {
  public:
   // `staging` belongs to the transport and serves one collective at a time; it grows when needed.
-  TcpCommunicator(std::vector<Exchange::Link> links, int rank, std::vector<std::byte>& staging,
-                  const AbortSignal& abort);
+  MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, std::vector<std::byte>& staging);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -35,7 +35,7 @@ class TcpCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   std::vector<std::byte>& staging_;
-  Exchange exchange_;
+  const std::unique_ptr<Exchange> exchange_;
 };
 
 }  // namespace hvd
