@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from horovod._core import MpiTable
 
 _TAG = 0x4856  # of the one message exchange that is not on a communicator of our own; below every MPI_TAG_UB
+_forked = False  # this process is the child of one that had loaded MPI
 _REMEDY = "install mpi4py next to the MPI of the launcher (pip install 'horovod[mpi]')"
 
 
 def library() -> Any:
     """mpi4py.MPI, initialised for several threads. ValueError with the remedy if that can't be had."""
+    if _forked:
+        raise ValueError("MPI can't be used in a forked process: start it with multiprocessing's 'spawn'")
     try:
         mpi: Any = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:  # no mpi4py; no libmpi
@@ -29,6 +33,14 @@ def library() -> Any:
             "and mpi4py.rc.thread_level as they are, and use an MPI library that supports it"
         )
     return mpi
+
+
+def _in_child() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def world_ranks(comm: Any) -> list[int]:

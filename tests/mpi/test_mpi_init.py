@@ -28,6 +28,26 @@ def test_less_than_all_threads_is_refused() -> None:
     assert "ValueError" in output and "MPI_THREAD_MULTIPLE" in output
 
 
+def test_a_forked_process_is_refused() -> None:
+    program = """
+import os
+import horovod.numpy as hvd
+
+hvd.init()
+if os.fork() == 0:
+    try:
+        hvd.init()
+    except ValueError as error:
+        print(error, flush=True)
+    os._exit(0)  # else mpi4py would finalise the parent's MPI
+os.wait()
+print(hvd.allreduce(2.0, op=hvd.Sum))
+"""
+    outcome = mpi_setup.get("debian").run(1, "-c", program, timeout=60)
+    assert outcome.code == 0 and "MPI can't be used in a forked process" in outcome.output, outcome.output
+    assert "2.0" in outcome.output
+
+
 def test_another_place_in_mpi_than_in_the_environment_is_refused() -> None:
     output = refused(HOROVOD_RANK="1", HOROVOD_SIZE="2", HOROVOD_LOCAL_RANK="1", HOROVOD_LOCAL_SIZE="2",
                      HOROVOD_CROSS_RANK="0", HOROVOD_CROSS_SIZE="1", HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",

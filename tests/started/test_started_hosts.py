@@ -70,7 +70,8 @@ def test_mpirun(hosts: Hosts, open_mpi_5: Mpi, way: str, tmp_path: Path) -> None
     words += ["--mca", "oob_tcp_if_include", "192.0.2.0/24", "--mca", "btl_tcp_if_include", "192.0.2.0/24"]
     words += ["--mca", "plm_rsh_args", "-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"]
     words += ["--mca", "orte_keep_fqdn_hostnames", "1", "-x", "PYTHONPATH", "-x", "HOME"]
-    path = str(open_mpi_5.packages) if way == "mpi4py" else ""
+    (tmp_path / "mpi4py.py").write_text("raise ImportError\n")  # hides one that may be installed
+    path = str(open_mpi_5.packages if way == "mpi4py" else tmp_path)
     env = environment(path=path, HOME=str(tmp_path) if way == "home" else "/root")
     code, output = run(hosts.words(1, *words, *rank("well", "pairs")), env)
     assert code == 0 and places(output) == ["0/3 0/2 0/2", "1/3 1/2 0/1", "2/3 0/1 1/2"], output
