@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*.h')
 FRAMES ?= 1000000
-TSAN_SKIP ?= fuzz
+CORE_TESTS ?=
 PYTEST_ARGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
 
@@ -17,7 +17,7 @@ help:
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
-	@echo "make asan | tsan | fuzz    the core under sanitizers; mutated frames (FRAMES=$(FRAMES))"
+	@echo "make asan | tsan | fuzz    the core under sanitizers (CORE_TESTS=...); mutated frames (FRAMES=$(FRAMES))"
 	@echo "make wheel   dist/*.whl"
 
 $(VENV)/.tools: pyproject.toml
@@ -92,25 +92,28 @@ bench: $(VENV)/.installed
 	benchmarks/setup.sh
 	.venv-bench/bin/python benchmarks/run.py
 
-# $(1): directory, $(2): the sanitizers
+COMMA := ,
+SPACE := $(subst ,, )
+# All of the core's tests, or those named in CORE_TESTS.
+CHOSEN := -R '^($(subst $(SPACE),|,$(or $(CORE_TESTS),test_.*)))$$'
+
+# $(1): directory, $(2): the sanitizers, $(3): what to build if not everything
 define sanitized
 	$(BIN)/cmake -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON -DHVD_SANITIZE=$(2) > /dev/null
-	$(BIN)/ninja -C build/$(1) --quiet
+	$(BIN)/ninja -C build/$(1) --quiet $(3)
 endef
 
 asan: $(VENV)/.tools
-	$(call sanitized,asan,address$(COMMA)undefined)
-	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan -E fuzz --output-on-failure --timeout 1200
+	$(call sanitized,asan,address$(COMMA)undefined,$(CORE_TESTS))
+	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan $(CHOSEN) --output-on-failure --timeout 1200
 
 tsan: $(VENV)/.tools
-	$(call sanitized,tsan,thread)
-	TSAN_OPTIONS=halt_on_error=1 $(BIN)/ctest --test-dir build/tsan -E '$(TSAN_SKIP)' --output-on-failure --timeout 1200
+	$(call sanitized,tsan,thread,$(CORE_TESTS))
+	TSAN_OPTIONS=halt_on_error=1 $(BIN)/ctest --test-dir build/tsan $(CHOSEN) --output-on-failure --timeout 1200
 
 fuzz: $(VENV)/.tools
-	$(call sanitized,asan,address$(COMMA)undefined)
+	$(call sanitized,asan,address$(COMMA)undefined,fuzz_wire)
 	build/asan/fuzz_wire $(FRAMES)
-
-COMMA := ,
 
 wheel: $(VENV)/.tools
 	$(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist .
