@@ -90,13 +90,16 @@ def test_interrupted_it_goes_on(miniature: Miniature, in_40_shards: Path, tmp_pa
             stdout=subprocess.DEVNULL,
             env=ENVIRONMENT,
             text=True,
+            start_new_session=True,
         )
         deadline = time.monotonic() + 60
         while len(list(out.glob("train-*"))) < len(kept) + 2:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGSTOP)  # else it might be done before the blow falls
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(blow)
+        os.killpg(process.pid, signal.SIGCONT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode != 0 and "Traceback" not in errors
         assert blow == signal.SIGKILL or "Start it again" in errors
