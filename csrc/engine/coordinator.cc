@@ -47,7 +47,7 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::run() {
-  constexpr timespec kMoment = {0, 200'000};
+  constexpr timespec kMoment = {0, 500'000};
   constexpr timespec kSecond = {1, 0};
   const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
   std::vector<pollfd> polled;

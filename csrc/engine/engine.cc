@@ -260,7 +260,7 @@ void Engine::run() {
 // An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
 // both waking up, so this thread listens only when no such call has come for a moment.
 void Engine::run_until_finished() {
-  constexpr timespec kMoment = {0, 200'000};
+  constexpr timespec kMoment = {0, 500'000};
   uint32_t seen = visits_.load();
   while (!finished_ && !abort_->raised()) {
     if (visits_.load() != seen) {
