@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*.h')
 FRAMES ?= 1000000
 CORE_TESTS ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 TF_VERSIONS ?= 2.13 2.16 2.18
 
 .PHONY: help demo demo-numpy test test-core test-python test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
