@@ -8,12 +8,13 @@ CORE_TESTS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
 TF_VERSIONS ?= 2.13 2.16 2.18
 
-.PHONY: help demo demo-numpy test test-core test-python test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo demo-numpy test test-core test-python test-slow test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
+	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
@@ -73,9 +74,13 @@ test-python: $(VENV)/.installed $(VENV)/.test-tools
 test-tf-versions: wheel
 	PYTHON=$(PYTHON) tests/tensorflow/versions.sh dist/*.whl $(TF_VERSIONS)
 
+# What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
+test-slow: $(VENV)/.installed $(VENV)/.test-tools
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
 # The MPI engine alone, also with more ranks than MPICH is quick with.
 test-mpi: $(VENV)/.installed $(VENV)/.test-tools
-	HVD_TEST_MPI_ALL=1 $(BIN)/python -m pytest tests/mpi $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/mpi -m "slow or not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	$(BIN)/ruff check .

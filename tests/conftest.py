@@ -15,6 +15,16 @@ if importlib.util.find_spec("horovod") is None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what has the marker `slow` unless it is asked for: `make test-slow`."""
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in set(slow)]
+
+
 @pytest.fixture(scope="session")
 def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Three for the whole session; each test must leave them as it found them."""

@@ -12,6 +12,7 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("mlxtend")
 
 
+@pytest.mark.slow
 def test_scaling_plot(tmp_path: Path) -> None:
     words = ["--processes=1,2", "--epochs=1", "--limit=256", "--output=drawn"]
     code, output = run(sys.executable, EXAMPLES / "scaling_plot.py", *words, cwd=tmp_path)

@@ -36,7 +36,9 @@ def test_commands_name_files_that_exist() -> None:
     assert named == {f"examples/tutorial/{step.name}" for step in STEPS}
 
 
-@pytest.mark.parametrize(("processes", "numbers"), [(1, (0, 1, 2)), (2, (3, 4))])
+@pytest.mark.parametrize(
+    ("processes", "numbers"), [pytest.param(1, (0, 1, 2), marks=pytest.mark.slow), (2, (3, 4))]
+)
 def test_programs_run(tmp_path: Path, processes: int, numbers: tuple[int, ...]) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("sklearn")

@@ -1,4 +1,4 @@
-"""Leaves the full matrix (marker `slow`) out unless it is asked for: `pytest tests/faults -m slow`."""
+"""Jobs whose ranks are made to fail."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from typing import Any
 
 import pytest
 from fault_job import Job, StartJob
-
-HERE = Path(__file__).parent
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: the full matrix of faults; runs with -m slow only")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "slow" in config.option.markexpr:
-        return
-    slow = [item for item in items if HERE in item.path.parents and item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ def test_legacy_keras() -> None:
     run(KERAS_MODULE="tf.keras", TF_USE_LEGACY_KERAS="1", KERAS_CHECKS=f"{EVERYTHING},tensorflow")
 
 
+@pytest.mark.slow
 def test_keras3_on_torch() -> None:
     pytest.importorskip("torch")
     run(KERAS_MODULE="keras", KERAS_BACKEND="torch", KERAS_CHECKS=EVERYTHING)

@@ -1,6 +1,5 @@
 """The collectives of the conformance suite with MPI carrying the data, over three MPIs."""
 
-import os
 from pathlib import Path
 
 import mpi_setup
@@ -16,7 +15,7 @@ def test_conformance(name: str, np: int) -> None:
     mpi_setup.get(name).run_checks(np, CHECKS, HOROVOD_DYNAMIC_PROCESS_SETS="1")
 
 
-@pytest.mark.skipif("HVD_TEST_MPI_ALL" not in os.environ, reason="takes long: make test-mpi")
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "np"), [("mpich", 4), ("openmpi", 3), ("debian", 5)])
 def test_conformance_of_more_ranks(name: str, np: int) -> None:
     mpi_setup.get(name).run_checks(np, CHECKS, timeout=250, HOROVOD_DYNAMIC_PROCESS_SETS="1")

@@ -8,16 +8,20 @@ from util_launch import run_checks
 CHECKS = Path(__file__).with_name("checks_conformance.py")
 
 
-@pytest.mark.parametrize("np", [1, 2, 3, 4, 5, 8])
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize(
+    ("np", "transport"),
+    [
+        (1, "auto"),
+        *((np, "shm") for np in (2, 3, 4, 5, 8)),
+        *((np, "tcp") for np in (2, 3, 4)),
+        *(pytest.param(np, "tcp", marks=pytest.mark.slow) for np in (5, 8)),
+    ],
+)
 def test_conformance(np: int, transport: str) -> None:
-    if np == 1 and transport == "tcp":
-        pytest.skip("one rank uses no transport")
-    transport = "auto" if np == 1 else transport
     run_checks(np, CHECKS, timeout=180, HOROVOD_TRANSPORT=transport, HOROVOD_DYNAMIC_PROCESS_SETS="1")
 
 
-@pytest.mark.parametrize("topology", ["2,2", "1,3", "2,2,1"])
+@pytest.mark.parametrize("topology", ["2,2", pytest.param("1,3", marks=pytest.mark.slow), "2,2,1"])
 def test_conformance_in_groups(topology: str) -> None:
     """Shared memory within each group, TCP between them, as on several hosts."""
     np = sum(map(int, topology.split(",")))

@@ -21,7 +21,7 @@ ENVIRONMENT = {
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("np", "transport"), [(2, "shm"), (3, "tcp")])
+@pytest.mark.parametrize(("np", "transport"), [(2, "shm"), pytest.param(3, "tcp", marks=pytest.mark.slow)])
 def test_everything(np: int, transport: str) -> None:
     run_checks(np, HERE / "checks.py", timeout=380, HOROVOD_TRANSPORT=transport, **ENVIRONMENT)
 
