@@ -178,10 +178,8 @@ def _with_local(identity: Identity, environ: Mapping[str, str], rank_name: str, 
     rank = _whole(environ, rank_name, 0, size_name)
     if rank >= size:
         raise ValueError(f"{rank_name}={rank} must be below {size_name}={size}")
-    if size > identity.size or rank > identity.rank:
-        raise ValueError(
-            f"{rank_name}={rank} and {size_name}={size} do not fit rank {identity.rank} of {identity.size}"
-        )
+    if size > identity.size:
+        raise ValueError(f"{size_name}={size} is more than the job has: {identity.size}")
     return replace(identity, meeting=replace(identity.meeting, local=(rank, size)))
 
 

@@ -302,14 +302,17 @@ def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
 
 
 def _check_local(meeting: Meeting, place: Place, host: str) -> None:
-    """Whether the hosts' names agree with what another launcher says about them."""
+    """Whether the hosts' names agree with what another launcher says about them.
+
+    Only the number counts: Open MPI 5 may give a host's ranks local ranks in another order.
+    """
     told = meeting.local
-    if told is None or told == (place.local_rank, place.local_size):
+    if told is None or told[1] == place.local_size:
         return
     raise ValueError(
-        f"{meeting.launcher} says local rank {told[0]} of {told[1]}, but by the names of the hosts "
-        f"rank {place.rank} is number {place.local_rank} of {place.local_size} on {host}: give each "
-        "host a name of its own, with HOROVOD_HOSTNAME if need be"
+        f"{meeting.launcher} says that {told[1]} ranks are on the host of rank {place.rank}, but by the "
+        f"names of the hosts {place.local_size} are on {host}: give each host a name of its own, with "
+        "HOROVOD_HOSTNAME if need be"
     )
 
 

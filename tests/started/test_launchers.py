@@ -138,3 +138,9 @@ def test_tasks_of_the_allocation_are_not_those_of_the_step() -> None:
 def test_wrong_values(environ: dict[str, str], name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
         detect({**environ, name: value})
+
+
+def test_local_ranks_may_be_in_another_order() -> None:
+    """As Open MPI 5 gives them when there are more ranks than cores."""
+    found = detect({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"})
+    assert found.meeting is not None and found.meeting.local == (3, 4)
