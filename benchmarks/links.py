@@ -20,22 +20,25 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from section import Section
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 from cluster_hosts import Hosts, why_not  # noqa: E402
 from cluster_job import ClusterJob  # noqa: E402
 
-PAGE = ROOT / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- links -->", "<!-- /links -->"
-HEADING = """
+SECTION = Section(
+    "links",
+    """
 ## Between hosts
 
 `python benchmarks/links.py --write` (root): hosts are network namespaces on one machine, each connected
 through a port that passes 1 Gbit/s in either direction (`tc tbf`). A host has to send 2(h-1)/h of the tensor
 on h hosts; *of the link* is that divided by the time and the rate, *sent* what the interface counted, headers
 and acknowledgements included, in multiples of it.
-"""
+""",
+)
 LINK_TARGET, BYTES_TARGET = 0.90, 1.05
 MIB = 1 << 20
 
@@ -103,16 +106,6 @@ def circumstances(gbit: float) -> str:
     )
 
 
-def write(text: str) -> None:
-    """Puts `text` between our markers of the page, or at its end if it has none."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        before, after = page.rstrip("\n") + "\n" + HEADING + "\n", "\n"
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Measures allreduce over links of a given rate.",
@@ -146,7 +139,7 @@ def main() -> int:
     text = f"{load}\n\n{table(lines)}"
     print(text)
     if options.write:
-        write(text)
+        SECTION.write(text)
     return 0
 
 

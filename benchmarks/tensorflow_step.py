@@ -21,12 +21,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- tensorflow-step -->", "<!-- /tensorflow-step -->"
-HEADING = """
+from section import Section
+
+SECTION = Section(
+    "tensorflow-step",
+    """
 ## Training with TensorFlow
 
 `python benchmarks/tensorflow_step.py --write`: two ranks with one thread each; contenders in turns in the
@@ -34,7 +35,8 @@ same processes; a round's time is that of the slowest rank; medians over the rou
 on one rank without Horovod while the other one rests; *efficiency* is the rate of each of two ranks by that.
 *Loop* is a `tf.function` with a tape of its own, and *MultiWorkerMirrored* the same one with `tf.distribute`
 and its collectives.
-"""
+""",
+)
 _RANK = "HOROVOD_RANK"
 _PORTS = "TENSORFLOW_STEP_PORTS"
 GRADIENTS = 200
@@ -291,16 +293,6 @@ def circumstances(np: int) -> str:
     )
 
 
-def write(text: str) -> None:
-    """Puts `text` between our markers of the page, or at its end if it has none."""
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else "# Benchmarks\n"
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        before, after = page.rstrip("\n") + "\n" + HEADING + "\n", "\n"
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-
-
 def rank_main(options: argparse.Namespace) -> None:
     """What every rank does."""
     ports = os.environ[_PORTS].split(",")
@@ -326,7 +318,7 @@ def rank_main(options: argparse.Namespace) -> None:
         text = f"{load}\n\n{models}\n\n{gradients}"
         print(text, flush=True)
         if options.write:
-            write(text)
+            SECTION.write(text)
     hvd.shutdown()
 
 
@@ -347,9 +339,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=2, help="number of processes")
     parser.add_argument("--rounds", type=int, default=9, help="how often each is measured")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a round takes, about")
-    parser.add_argument(
-        "--write", action="store_true", help=f"put the tables into {PAGE.parent.name}/{PAGE.name}"
-    )
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
         parser.error("--np and --rounds must be at least 1, --seconds above 0")

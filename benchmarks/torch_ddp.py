@@ -20,22 +20,23 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
+from section import Section
 from torch import nn
 
 import horovod.torch as hvd
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- torch-ddp -->", "<!-- /torch-ddp -->"
-HEADING = """
+SECTION = Section(
+    "torch-ddp",
+    """
 ## Training with PyTorch, side by side with DistributedDataParallel
 
 `python benchmarks/torch_ddp.py --write`: the same models on the same data in the same processes, in turns,
 one thread per rank, DDP on gloo with its defaults. A round's time is that of the slowest rank; medians over
 the rounds.
-"""
+""",
+)
 _STORE = "TORCH_DDP_STORE"
 
 
@@ -170,16 +171,6 @@ def circumstances(np: int) -> str:
     )
 
 
-def write(text: str) -> None:
-    """Puts `text` between our markers of the page, or at its end if it has none."""
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else "# Benchmarks\n"
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        before, after = page.rstrip("\n") + "\n" + HEADING + "\n", "\n"
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-
-
 def rank_main(options: argparse.Namespace) -> None:
     """What every rank does."""
     torch.set_num_threads(1)
@@ -197,7 +188,7 @@ def rank_main(options: argparse.Namespace) -> None:
         text = f"{load}\n\n{table(lines)}"
         print(text, flush=True)
         if options.write:
-            write(text)
+            SECTION.write(text)
     torch.distributed.destroy_process_group()
     hvd.shutdown()
 
@@ -210,9 +201,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--np", type=int, default=2, help="number of processes")
     parser.add_argument("--rounds", type=int, default=11, help="how often each is measured")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a round takes, about")
-    parser.add_argument(
-        "--write", action="store_true", help=f"put the table into {PAGE.parent.name}/{PAGE.name}"
-    )
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
     if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
         parser.error("--np and --rounds must be at least 1, --seconds above 0")

@@ -69,7 +69,8 @@ def reduce_op(op: int | None, average: bool | None) -> int:
     return op
 
 
-def _check_adasum(session: Session, process_set: int) -> None:
+def check_adasum(session: Session, process_set: int | None) -> None:
+    """NotImplementedError where Adasum can't work."""
     if process_set != 0:
         raise NotImplementedError("Adasum works on the global process set only")
     if not num_rank_is_power_2(session.place.size):
@@ -109,7 +110,7 @@ class Collectives(Generic[T]):
     ) -> int:
         session, number = for_collective(), id_of(process_set)
         if op == _core.ADASUM:
-            _check_adasum(session, number)
+            check_adasum(session, number)
         specs, keep, finish = self._same_shape(tensors, in_place, grouped)
         operation = "grouped_allreduce" if grouped else "allreduce"
         return _submit(

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import session as sessions
-from horovod.common.collectives import reduce_op
+from horovod.common.collectives import check_adasum, reduce_op
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import num_rank_is_power_2
 from horovod.tensorflow import mpi_ops
@@ -27,13 +27,10 @@ def check_num_rank_power_of_2(num_rank: int) -> bool:
     return num_rank_is_power_2(num_rank)
 
 
-def check_adasum(process_set: ProcessSet) -> None:
-    """NotImplementedError where Adasum can't work."""
-    if process_set.process_set_id != 0:
-        raise NotImplementedError("Adasum works on the global process set only")
+def _check_adasum(process_set: ProcessSet) -> None:
     session = sessions.state.session  # without one the operation itself will say so
-    if session is not None and not num_rank_is_power_2(session.place.size):
-        raise NotImplementedError(f"Adasum needs a power of two of ranks, there are {session.place.size}")
+    if session is not None:
+        check_adasum(session, process_set.process_set_id)
 
 
 def set_size(process_set: ProcessSet, dtype: Any) -> Any:
@@ -71,7 +68,7 @@ def allreduce(
         with device(device_sparse):
             return _allreduce_slices(tensor, op, name, process_set, ignore_name_scope)
     if op == Adasum:
-        check_adasum(process_set)
+        _check_adasum(process_set)
     with device(device_dense):
         sent, context = compression.compress(tf.convert_to_tensor(tensor))
         result = mpi_ops._allreduce(
@@ -119,7 +116,7 @@ def grouped_allreduce(
         return tensors
     op = handle_average_backwards_compatibility(op, average)
     if op == Adasum:
-        check_adasum(process_set)
+        _check_adasum(process_set)
     results = list(tensors)
     sparse = [i for i, tensor in enumerate(results) if isinstance(tensor, tf.IndexedSlices)]
     dense = [i for i in range(len(results)) if i not in set(sparse)]
