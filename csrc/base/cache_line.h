@@ -18,4 +18,7 @@ __attribute__((always_inline)) inline void own_line(const void* line) {
 #endif
 }
 
+// Has a line come that will be read soon. Any address will do.
+__attribute__((always_inline)) inline void expect_line(const void* line) { __builtin_prefetch(line, 0, 2); }
+
 }  // namespace hvd

@@ -24,6 +24,11 @@ class Cursor {
   // Contiguous bytes from here on; 0 only at the end.
   size_t run() const { return left_ == 0 ? 0 : piece_->bytes - within_; }
   std::byte* here() const { return static_cast<std::byte*>(piece_->data) + within_; }
+  // What will be read from there soon; nullptr at the end.
+  const std::byte* look(size_t offset) {
+    seek(offset);
+    return left_ == 0 ? nullptr : here();
+  }
 
  private:
   void settle();  // steps over pieces that are used up or empty
@@ -34,9 +39,9 @@ class Cursor {
   size_t within_ = 0;  // place in piece_
 };
 
-// Each moves the cursors by `bytes`.
+// Each moves the cursors by `bytes`. `ahead`: see kernels.h.
 void gather(Cursor& from, void* to, size_t bytes);
-void scatter(const void* from, Cursor& to, size_t bytes);
+void scatter(const void* from, Cursor& to, size_t bytes, const std::byte* ahead = nullptr);
 // Where both are at the same memory nothing is done.
 void copy(Cursor& from, Cursor& to, size_t bytes);
 void copy(const Pieces& from, const Pieces& to);
@@ -45,6 +50,6 @@ void copy(const Pieces& from, const Pieces& to);
 // lie in one stretch each, into `to`, which may be at the memory of `own_input`. The results also take the
 // place of the input sources[replaced] unless that is negative. The pointers in `sources` are used up.
 void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<std::byte*>& sources,
-            int replaced, Cursor& to, size_t bytes);
+            int replaced, Cursor& to, size_t bytes, const std::byte* ahead = nullptr);
 
 }  // namespace hvd

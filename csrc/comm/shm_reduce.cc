@@ -50,7 +50,7 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
   if (!own_staging()) return false;
   staging_.steps = steps_ + steps;
   RankFlags& mine = *(*flags_)[rank_];
-  Cursor input(in), own_input(in), own_output(out), output(out);
+  Cursor input(in), own_input(in), own_output(out), output(out), next(in);
 
   auto publish = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
@@ -70,7 +70,8 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
     Range chunk = range(k, rank_);
     own_input.seek(chunk.offset);
     own_output.seek(chunk.offset);
-    reduce(reduction, own_input, rank_, sources_, after(1), own_output, chunk.bytes);
+    reduce(reduction, own_input, rank_, sources_, after(1), own_output, chunk.bytes,
+           next.look(range(k + 2, after(1)).offset));
     post(mine.reduced, step + 1);
     return true;
   };
@@ -80,7 +81,8 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
       if (!wait((*flags_)[after(i)]->reduced, step + 1, abort_)) return false;
       Range chunk = range(k, after(i));
       output.seek(chunk.offset);
-      scatter(sub_slot(after(i + 1), step, after(i)), output, chunk.bytes);
+      scatter(sub_slot(after(i + 1), step, after(i)), output, chunk.bytes,
+              next.look(range(k + 2, i == 1 ? rank_ : after(i)).offset));
     }
     post(mine.fetched, step + 1);
     return true;

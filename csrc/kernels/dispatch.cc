@@ -17,7 +17,11 @@ struct Candidate {
 const Candidate* candidates(int* count) {
 #if defined(__x86_64__)
   static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  static const Candidate all[] = {{&kAvx2Table, avx2}, {&kGenericTable, true}};
+  // VBMI2 is not used: it tells the generations that keep their clock rate with wide vectors.
+  static const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
+  static const Candidate all[] = {{&kAvx512Table, avx512}, {&kAvx2Table, avx2}, {&kGenericTable, true}};
 #else
   static const Candidate all[] = {{&kGenericTable, true}};
 #endif
@@ -42,9 +46,13 @@ const Table& table() { return *selected().load(std::memory_order_relaxed); }
 
 }  // namespace
 
-void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
-            size_t count) {
-  if (n > 0 && count > 0) table().reduce(reduction, to, copy, sources, n, count);
+void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n, size_t count,
+            const void* ahead) {
+  if (n > 0 && count > 0) table().reduce(reduction, to, copy, ahead ? ahead : to, sources, n, count);
+}
+
+void copy(void* to, const void* from, size_t bytes, const void* ahead) {
+  table().copy(to, from, ahead ? ahead : from, bytes);
 }
 
 void scale(DataType type, void* to, const void* from, size_t count, double factor) {

@@ -73,5 +73,5 @@ inline Halves float_to_float16(Floats v) {
 #include "kernels/reduce.h"
 
 namespace hvd::kernels {
-const Table kGenericTable = {"generic", reduce_any, dots_any, combine_any};
+const Table kGenericTable = {"generic", reduce_any, copy_any, dots_any, combine_any};
 }

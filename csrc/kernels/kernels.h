@@ -12,8 +12,13 @@ namespace hvd::kernels {
 // to[i] = finish(sources[0][i] op sources[1][i] op ... sources[n-1][i]), combined in that order, see
 // Reduction. float16 and bfloat16 are combined and finished in float32 and rounded once (to nearest even).
 // `to` may be exactly one of the sources, `copy` (or nullptr), which receives the same values, another one.
-void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
-            size_t count);
+// `ahead` (or nullptr) is memory that will be read next: it is on its way into the caches while this waits for
+// lines of other processors.
+void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n, size_t count,
+            const void* ahead = nullptr);
+
+// memcpy between memory that several processors use; `ahead` as above.
+void copy(void* to, const void* from, size_t bytes, const void* ahead = nullptr);
 
 // to[i] = from[i] * factor; may be in place. Integers multiply in double and truncate toward zero; bool is
 // unchanged; float16, bfloat16 and float32 multiply in float, complex by the real factor.
@@ -25,8 +30,8 @@ void dots(DataType type, const void* a, const void* b, size_t count, double dots
 // types only.
 void combine(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
 
-// "avx2" or "generic": what this machine uses. Tests may ask for a lesser one; returns whether it is
-// possible.
+// "avx512", "avx2" or "generic": what this machine uses. Tests may ask for a lesser one; returns whether it
+// is possible.
 const char* instruction_set();
 bool use_instruction_set(const char* name);
 

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kUnroll = 4;
 constexpr int kMaxRest = 15;          // sources beside the first; more at once defeat the prefetchers
 constexpr size_t kBlockBytes = 8192;  // of a block: a fraction of the first-level cache
+constexpr size_t kOwnAhead = 512;     // bytes; lines of shared memory that are asked for in advance
 
 // Reduces `first` and the `n` sources `rest` (read from their element `offset` on), in this order.
 // First, E and Out have the same kLanes and Vector; they differ only where intermediate results of 16-bit
@@ -26,6 +27,7 @@ struct Pass {
   size_t offset;
   typename Out::Stored* to;
   typename Out::Stored* copy;
+  const void* ahead;
   bool scaled;
   typename E::Scalar factor;
 
@@ -34,8 +36,10 @@ struct Pass {
     constexpr size_t kLanes = E::kLanes;
     if constexpr (kCopy) {
 #pragma GCC unroll 4
-      for (size_t at = 0; at < kVectors * kLanes * sizeof copy[0]; at += kCacheLine)
-        own_line(reinterpret_cast<const unsigned char*>(copy + i) + at);
+      for (size_t at = 0; at < kVectors * kLanes * sizeof copy[0]; at += kCacheLine) {
+        own_line(reinterpret_cast<const char*>(copy + i) + at + kOwnAhead);
+        expect_line(static_cast<const char*>(ahead) + i * sizeof copy[0] + at);
+      }
     }
     V v[kVectors];
 #pragma GCC unroll 4
@@ -98,6 +102,7 @@ struct Pass {
 struct Job {
   void* to;
   void* copy;
+  const void* ahead;
   const void* const* sources;
   int n;
   size_t begin, end;  // elements
@@ -116,8 +121,8 @@ void reduce_plain(const Job& job) {
   const void* const* rest = job.sources + 1;
   const int n = job.n - 1;
   if (n <= kMaxRest) {
-    const Pass<E, E, E, Op> only{first + job.begin, rest,    n,      job.begin,
-                                 to + job.begin,    nullptr, scaled, factor};
+    const Pass<E, E, E, Op> only{first + job.begin, rest,    n,       job.begin,
+                                 to + job.begin,    nullptr, nullptr, scaled,    factor};
     return only.run(job.end - job.begin);
   }
   constexpr size_t kBlock = kBlockBytes / sizeof(typename Buffer::Stored);
@@ -125,22 +130,36 @@ void reduce_plain(const Job& job) {
   for (size_t begin = job.begin; begin < job.end; begin += kBlock) {
     const size_t count = job.end - begin < kBlock ? job.end - begin : kBlock;
     const Pass<E, E, Buffer, Op> opening{first + begin, rest,    kMaxRest, begin,
-                                         buffer,        nullptr, false,    factor};
+                                         buffer,        nullptr, nullptr,  false, factor};
     opening.run(count);
     int done = kMaxRest;
     for (; n - done > kMaxRest; done += kMaxRest) {
       const Pass<Buffer, E, Buffer, Op> middle{buffer, rest + done, kMaxRest, begin,
-                                               buffer, nullptr,     false,    factor};
+                                               buffer, nullptr,     nullptr,  false, factor};
       middle.run(count);
     }
     const Pass<Buffer, E, E, Op> closing{buffer,     rest + done, n - done, begin,
-                                         to + begin, nullptr,     scaled,   factor};
+                                         to + begin, nullptr,     nullptr,  scaled, factor};
     closing.run(count);
   }
 }
 
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (to && to != from) __builtin_memcpy(to, from, bytes);
+}
+
+void copy_any(void* to, const void* from, const void* ahead, size_t bytes) {
+  auto* target = static_cast<char*>(to);
+  const auto* source = static_cast<const char*>(from);
+  size_t i = 0;
+  for (; i + kCacheLine <= bytes; i += kCacheLine) {
+    own_line(target + i + kOwnAhead);
+    expect_line(static_cast<const char*>(ahead) + i);
+#pragma GCC unroll 4
+    for (size_t at = 0; at < kCacheLine; at += kVectorBytes)
+      store_raw(target + i + at, load_raw<Vector<uint8_t>>(source + i + at));
+  }
+  if (i < bytes) __builtin_memcpy(target + i, source + i, bytes - i);
 }
 
 // Reduces block by block; applies `finish` to each and copies it while it is in the first-level cache.
@@ -171,6 +190,7 @@ void reduce_as(const Job& job) {
                                    job.begin,
                                    static_cast<Stored*>(job.to) + job.begin,
                                    static_cast<Stored*>(job.copy) + job.begin,
+                                   static_cast<const Stored*>(job.ahead) + job.begin,
                                    job.factor != 1.0,
                                    to_factor<E>(job.factor)};
       return only.run(job.end - job.begin);
@@ -223,9 +243,9 @@ void reduce_bool(const Reduction& reduction, const Job& job) {
   return all ? reduce_as<Bool, And>(job) : reduce_as<Bool, Or>(job);
 }
 
-void reduce_any(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
-                size_t count) {
-  Job job{to, copy, sources, n, 0, count, reduction.factor};
+void reduce_any(const Reduction& reduction, void* to, void* copy, const void* ahead,
+                const void* const* sources, int n, size_t count) {
+  Job job{to, copy, ahead, sources, n, 0, count, reduction.factor};
   const bool unchanged = n == 1 && reduction.factor == 1.0 && reduction.divisor <= 1;
   if (unchanged && reduction.type != DataType::kBool) {
     copy_bytes(copy, sources[0], count * size_of(reduction.type));

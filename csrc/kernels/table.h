@@ -10,8 +10,9 @@ namespace hvd::kernels {
 // See kernels.h for the contracts. Every table holds the same templates, compiled for another vector width.
 struct Table {
   const char* name;
-  void (*reduce)(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n,
-                 size_t count);
+  void (*reduce)(const Reduction& reduction, void* to, void* copy, const void* ahead,
+                 const void* const* sources, int n, size_t count);
+  void (*copy)(void* to, const void* from, const void* ahead, size_t bytes);
   void (*dots)(DataType type, const void* a, const void* b, size_t count, double dots[3]);
   void (*combine)(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
 };
@@ -19,6 +20,7 @@ struct Table {
 extern const Table kGenericTable;
 #if defined(__x86_64__)
 extern const Table kAvx2Table;
+extern const Table kAvx512Table;
 #endif
 
 }  // namespace hvd::kernels

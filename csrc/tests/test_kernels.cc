@@ -30,7 +30,7 @@ constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, Red
 std::vector<const char*> available() {
   std::vector<const char*> names;
   const char* before = kernels::instruction_set();
-  for (const char* name : {"generic", "avx2"})
+  for (const char* name : {"generic", "avx2", "avx512"})
     if (kernels::use_instruction_set(name)) names.push_back(name);
   CHECK(kernels::use_instruction_set(before));
   return names;

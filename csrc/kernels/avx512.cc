@@ -1,0 +1,59 @@
+// Kernels for x86-64 with AVX-512: a store fills a whole cache line, which counts where the line has just come
+// from another processor.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/table.h"
+
+// For the functions that follow, and only those: the headers above must stay usable on any x86-64.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,f16c,prefer-vector-width=512")
+#endif
+
+namespace hvd::kernels {
+namespace {
+
+constexpr size_t kVectorBytes = 64;
+typedef float Floats __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+inline __m256i load_halves(const uint16_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+// All lanes of the masked forms: GCC 12 warns about the others' own header.
+constexpr __mmask16 kAllLanes = 0xffff;
+inline Words widen(const uint16_t* from) {
+  return (Words)_mm512_maskz_cvtepu16_epi32(kAllLanes, load_halves(from));
+}
+inline Halves narrow(Words v) { return (Halves)_mm512_maskz_cvtepi32_epi16(kAllLanes, (__m512i)v); }
+inline Floats float16_to_float(const uint16_t* from) {
+  return _mm512_maskz_cvtph_ps(kAllLanes, load_halves(from));
+}
+inline Halves float_to_float16(Floats v) {
+  return (Halves)_mm512_maskz_cvtps_ph(kAllLanes, v, _MM_FROUND_TO_NEAREST_INT);
+}
+
+}  // namespace
+}  // namespace hvd::kernels
+
+#include "kernels/adasum.h"
+#include "kernels/reduce.h"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+namespace hvd::kernels {
+const Table kAvx512Table = {"avx512", reduce_any, copy_any, dots_any, combine_any};
+}
+#endif
