@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cache_line.h"
 #include "kernels/kernels.h"
 
 namespace hvd {
@@ -12,6 +13,16 @@ namespace {
 // Shorter pieces are reduced in blocks of kBlock bytes, to call the kernel once for many of them.
 constexpr size_t kDirectRun = 2048;
 constexpr size_t kBlock = 8192;
+// Copies to shared memory go forward in such steps, each of which asks for its cache lines first.
+constexpr size_t kOwnedBytes = 4096;
+
+void copy_to_shared(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t run; bytes > 0; bytes -= run, to += run, from += run) {
+    run = std::min(bytes, kOwnedBytes);
+    for (size_t i = 0; i < run; i += kCacheLine) own_line(to + i);
+    std::memcpy(to, from, run);
+  }
+}
 
 void reduce_run(const Reduction& reduction, std::byte* to, int replaced, std::vector<std::byte*>& sources,
                 size_t bytes, const std::byte* ahead) {
@@ -52,7 +63,7 @@ void gather(Cursor& from, void* to, size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   while (bytes > 0) {
     size_t run = std::min(from.run(), bytes);
-    kernels::copy(target, from.here(), run);
+    copy_to_shared(target, from.here(), run);
     from.advance(run);
     target += run;
     bytes -= run;
