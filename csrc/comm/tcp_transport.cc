@@ -21,7 +21,8 @@ bool stays_on_host(int fd) {
   sockaddr_storage own = {}, peer = {};
   socklen_t own_bytes = sizeof own, peer_bytes = sizeof peer;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_bytes) != 0 ||
-      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0 || own.ss_family != peer.ss_family)
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0 ||
+      own.ss_family != peer.ss_family)
     return false;
   auto same = [&](auto address, auto member) {
     const auto* a = reinterpret_cast<const decltype(address)*>(&own);

@@ -73,8 +73,10 @@ void dots_widened(const void* a, const void* b, size_t count, double dots[3]) {
   Dots<float> sums;
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t part = count - begin < kBlock ? count - begin : kBlock;
-    Widen{static_cast<const uint16_t*>(a) + begin, nullptr, 0, 0, wide_a, nullptr, nullptr, false, 1}.run(part);
-    Widen{static_cast<const uint16_t*>(b) + begin, nullptr, 0, 0, wide_b, nullptr, nullptr, false, 1}.run(part);
+    Widen{static_cast<const uint16_t*>(a) + begin, nullptr, 0, 0, wide_a, nullptr, nullptr, false, 1}.run(
+        part);
+    Widen{static_cast<const uint16_t*>(b) + begin, nullptr, 0, 0, wide_b, nullptr, nullptr, false, 1}.run(
+        part);
     sums.add(wide_a, wide_b, part);
   }
   sums.add_to(dots);

@@ -1,5 +1,5 @@
-// Kernels for x86-64 with AVX-512: a store fills a whole cache line, which counts where the line has just come
-// from another processor.
+// Kernels for x86-64 with AVX-512: a store fills a whole cache line, which counts where the line has just
+// come from another processor.
 #if defined(__x86_64__)
 #include <immintrin.h>
 

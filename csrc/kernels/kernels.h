@@ -12,8 +12,8 @@ namespace hvd::kernels {
 // to[i] = finish(sources[0][i] op sources[1][i] op ... sources[n-1][i]), combined in that order, see
 // Reduction. float16 and bfloat16 are combined and finished in float32 and rounded once (to nearest even).
 // `to` may be exactly one of the sources, `copy` (or nullptr), which receives the same values, another one.
-// `ahead` (or nullptr) is memory that will be read next: it is on its way into the caches while this waits for
-// lines of other processors.
+// `ahead` (or nullptr) is memory that will be read next: it is on its way into the caches while this waits
+// for lines of other processors.
 void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n, size_t count,
             const void* ahead = nullptr);
 

@@ -121,25 +121,25 @@ void reduce_plain(const Job& job) {
   const void* const* rest = job.sources + 1;
   const int n = job.n - 1;
   if (n <= kMaxRest) {
-    const Pass<E, E, E, Op> only{first + job.begin, rest,    n,       job.begin,
-                                 to + job.begin,    nullptr, nullptr, scaled,    factor};
+    const Pass<E, E, E, Op> only{first + job.begin, rest,    n,      job.begin, to + job.begin,
+                                 nullptr,           nullptr, scaled, factor};
     return only.run(job.end - job.begin);
   }
   constexpr size_t kBlock = kBlockBytes / sizeof(typename Buffer::Stored);
   alignas(kCacheLine) typename Buffer::Stored buffer[kBlock];
   for (size_t begin = job.begin; begin < job.end; begin += kBlock) {
     const size_t count = job.end - begin < kBlock ? job.end - begin : kBlock;
-    const Pass<E, E, Buffer, Op> opening{first + begin, rest,    kMaxRest, begin,
-                                         buffer,        nullptr, nullptr,  false, factor};
+    const Pass<E, E, Buffer, Op> opening{first + begin, rest,    kMaxRest, begin, buffer,
+                                         nullptr,       nullptr, false,    factor};
     opening.run(count);
     int done = kMaxRest;
     for (; n - done > kMaxRest; done += kMaxRest) {
-      const Pass<Buffer, E, Buffer, Op> middle{buffer, rest + done, kMaxRest, begin,
-                                               buffer, nullptr,     nullptr,  false, factor};
+      const Pass<Buffer, E, Buffer, Op> middle{buffer,  rest + done, kMaxRest, begin, buffer,
+                                               nullptr, nullptr,     false,    factor};
       middle.run(count);
     }
-    const Pass<Buffer, E, E, Op> closing{buffer,     rest + done, n - done, begin,
-                                         to + begin, nullptr,     nullptr,  scaled, factor};
+    const Pass<Buffer, E, E, Op> closing{buffer,  rest + done, n - done, begin, to + begin,
+                                         nullptr, nullptr,     scaled,   factor};
     closing.run(count);
   }
 }
