@@ -40,7 +40,7 @@ and its collectives.
 _RANK = "HOROVOD_RANK"
 _PORTS = "TENSORFLOW_STEP_PORTS"
 GRADIENTS = 200
-MOST_STEPS = 200  # in a round
+MOST_STEPS = 1000  # in a round
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ class Loop:
         def replica_step() -> Any:
             loss, values = gradients()
             if strategy is not None:
-                values = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, values)
+                # Keras has divided the loss by the number of replicas.
+                values = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
             for weight, value in zip(self.weights, values, strict=True):
                 weight.assign_sub(rate * value)
             return loss
@@ -251,12 +252,10 @@ def model_table(strategy: Any, rounds: int, seconds: float) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for work in WORKS:
-        contenders = [Fit(work, True), Fit(work, False), Loop(work), Loop(work, strategy)]
+        loops = Loop(work), Loop(work, strategy)
+        check_same(*loops)
+        contenders = [Fit(work, True), Fit(work, False), *loops]
         fit, alone, loop, mirrored = rates(contenders, rounds, seconds)
-        for mine, other in zip(contenders[2].weights, contenders[3].weights, strict=True):
-            assert abs(float((mine.numpy() - other.numpy()).max())) < 0.1, (
-                "they have learned different weights"
-            )
         ratio = loop / mirrored
         target = "" if work.target is None else f"≥ {work.target:g}"
         verdict = "" if work.target is None else ("pass" if ratio >= work.target else "MISS")
@@ -337,8 +336,8 @@ def parse() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--np", type=int, default=2, help="number of processes")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each is measured")
-    parser.add_argument("--seconds", type=float, default=0.5, help="how long a round takes, about")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes, about")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
