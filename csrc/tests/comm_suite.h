@@ -59,24 +59,30 @@ inline size_t pick(Random& random, size_t limit) { return static_cast<size_t>(ra
 enum class Kind { kShm, kUnix, kTcp, kMpi };
 constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp, Kind::kMpi};
 
+// Connects the two through a listener at `address`, whatever its port.
+template <class Address>
+void connect_through(Address address, int pair[2]) {
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  int listener = socket(generic->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(bind(listener, generic, length) == 0 && listen(listener, 1) == 0);
+  CHECK(getsockname(listener, generic, &length) == 0);
+  pair[0] = socket(generic->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(connect(pair[0], generic, length) == 0);
+  pair[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  CHECK(pair[1] >= 0);
+  close(listener);
+}
+
 inline void connect_pair(Kind kind, int pair[2]) {
   if (kind == Kind::kUnix) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     return;
   }
-  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  CHECK(bind(listener, generic, length) == 0 && listen(listener, 1) == 0);
-  CHECK(getsockname(listener, generic, &length) == 0);
-  pair[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  CHECK(connect(pair[0], generic, length) == 0);
-  pair[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-  CHECK(pair[1] >= 0);
-  close(listener);
+  connect_through(address, pair);
 }
 
 // The channel between `size` ranks of this process, each with its own abort signal.

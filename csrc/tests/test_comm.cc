@@ -1,4 +1,6 @@
 // Every collective on every transport, against the kernel called once on whole buffers.
+#include <netinet/tcp.h>
+
 #include <algorithm>
 #include <string>
 
@@ -375,6 +377,28 @@ TEST(local_transport_scales) {
   check_allreduce(*comm, {DataType::kInt32, ReduceOp::kSum, 1.0, 2}, 1000, 2);
   for (uint64_t operation = 3; operation < 60; ++operation)
     random_operation(*comm, 100 * operation, operation);
+}
+
+void check_not_paced(const int pair[2]) {
+  hvd::AbortSignal abort;
+  auto transport = hvd::make_tcp_transport({-1, pair[0]}, 0, abort);
+  char control[16] = {};
+  socklen_t bytes = sizeof control;
+  CHECK(getsockopt(pair[0], IPPROTO_TCP, TCP_CONGESTION, control, &bytes) == 0);
+  CHECK(std::string(control) == "reno");
+  close(pair[1]);
+}
+
+TEST(connections_within_a_host_are_not_paced) {
+  int pair[2];
+  connect_pair(Kind::kTcp, pair);
+  check_not_paced(pair);
+  if (access("/proc/net/if_inet6", F_OK) != 0) return;
+  sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  connect_through(address, pair);
+  check_not_paced(pair);
 }
 
 int main(int argc, char** argv) {

@@ -313,6 +313,21 @@ TEST(instruction_sets_give_the_same_bits) {
               [&](auto zero, int per) { check_sets_agree<decltype(zero)>(type, static_cast<size_t>(per)); });
 }
 
+TEST(copies_are_exact) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{4099}}) {
+    std::vector<uint8_t> from(bytes + 1), before(bytes + 2, 0xee);
+    for (uint8_t& byte : from) byte = static_cast<uint8_t>(random_bits());
+    with_each_set([&](const char*) {
+      for (const void* ahead : {static_cast<const void*>(nullptr), static_cast<const void*>(before.data())}) {
+        std::vector<uint8_t> to = before;
+        kernels::copy(to.data() + 1, from.data() + 1, bytes, ahead);  // nothing is aligned
+        CHECK(std::equal(to.begin() + 1, to.end() - 1, from.begin() + 1));
+        CHECK(to.front() == 0xee && to.back() == 0xee);
+      }
+    });
+  }
+}
+
 TEST(unknown_instruction_set_is_refused) {
   const std::string before = kernels::instruction_set();
   CHECK(!kernels::use_instruction_set("abacus"));
