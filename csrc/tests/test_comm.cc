@@ -393,10 +393,13 @@ TEST(connections_within_a_host_are_not_paced) {
   int pair[2];
   connect_pair(Kind::kTcp, pair);
   check_not_paced(pair);
-  if (access("/proc/net/if_inet6", F_OK) != 0) return;
   sockaddr_in6 address = {};
   address.sin6_family = AF_INET6;
   address.sin6_addr = in6addr_loopback;
+  const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool usable = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(probe);
+  if (!usable) return;  // many containers have no IPv6
   connect_through(address, pair);
   check_not_paced(pair);
 }
