@@ -23,6 +23,7 @@ def test_multinode_training(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "checkpoints" / "model.ckpt-5.index").exists()
 
 
+@pytest.mark.slow
 def test_tutorial(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("sklearn")

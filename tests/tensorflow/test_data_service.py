@@ -34,7 +34,10 @@ def config(**changes: Any) -> TfDataServiceConfig:
     return TfDataServiceConfig(**{**values, **changes})
 
 
-@pytest.mark.parametrize(("side", "more"), [("compute", ["--network-interface", "lo"]), ("training", [])])
+@pytest.mark.parametrize(
+    ("side", "more"),
+    [("compute", ["--network-interface", "lo"]), pytest.param("training", [], marks=pytest.mark.slow)],
+)
 def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Path) -> None:
     file = tmp_path / "compute.json"
     with ThreadPoolExecutor() as pool:

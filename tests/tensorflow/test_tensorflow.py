@@ -31,6 +31,7 @@ def test_one_thread_and_older_keras() -> None:
     run_checks(2, HERE / "checks_one_thread.py", timeout=280, TF_USE_LEGACY_KERAS="1", **ENVIRONMENT)
 
 
+@pytest.mark.slow  # test_everything has them on two
 def test_200_gradients_on_four_ranks() -> None:
     """CHECK_STEPS=1000 for the long form."""
     steps = os.environ.get("CHECK_STEPS", "100")
