@@ -11,9 +11,6 @@
 
 namespace hvd {
 
-// Chunk of the collectives in which every member reads everything.
-constexpr size_t kChunk = 128 << 10;  // at most the slot of two members
-
 inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 inline uint32_t parts(size_t bytes, size_t part) { return static_cast<uint32_t>((bytes + part - 1) / part); }
 

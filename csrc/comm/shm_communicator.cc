@@ -29,10 +29,11 @@ ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse& staging,
       rank_(index_of(members_, rank)),
       size_(static_cast<int>(members_.size())),
       sub_bytes_(sub_slot_bytes(segment_.ranks(), size_)),
-      abort_(abort),
+      waiting_{abort, crowded(segment.ranks())},
       flags_(flags_of(segment_, slot, members_)),
-      once_(*flags_, rank_, abort),
-      sources_(members_.size()) {}
+      once_(*flags_, rank_, waiting_),
+      sources_(members_.size()),
+      runs_on_(members_.size()) {}
 
 // ---- staging memory
 
@@ -40,8 +41,9 @@ bool ShmCommunicator::own_staging() {
   if (staging_.slot == slot_) return true;
   if (staging_.slot >= 0) {
     for (RankFlags* flags : *staging_.members) {
-      if (!wait(flags->once_done, staging_.once, abort_) || !wait(flags->reduced, staging_.steps, abort_) ||
-          !wait(flags->fetched, staging_.steps, abort_)) {
+      if (!wait(flags->once_done, staging_.once, waiting_) ||
+          !wait(flags->reduced, staging_.steps, waiting_) ||
+          !wait(flags->fetched, staging_.steps, waiting_)) {
         return false;
       }
     }
@@ -75,7 +77,24 @@ std::byte* ShmCommunicator::slot(int member, uint32_t step) const {
 
 bool ShmCommunicator::wait_others(Flag RankFlags::* flag, uint32_t value) {
   for (int i = 1; i < size_; ++i) {
-    if (!wait((*flags_)[after(i)]->*flag, value, abort_)) return false;
+    if (!wait((*flags_)[after(i)]->*flag, value, waiting_)) return false;
+  }
+  return true;
+}
+
+void ShmCommunicator::post_published(uint32_t step) {
+  RankFlags& mine = *(*flags_)[rank_];
+  if (waiting_.crowded) mine.processor.store(this_processor(), std::memory_order_relaxed);
+  post(mine.published, step + 1);
+}
+
+bool ShmCommunicator::await_published(uint32_t step) {
+  constexpr uint32_t kLookEvery = 4;
+  if (!wait_others(&RankFlags::published, step + 1)) return false;
+  if (waiting_.crowded && step % kLookEvery == 0) {
+    for (int member = 0; member < size_; ++member)
+      runs_on_[member] = (*flags_)[member]->processor.load(std::memory_order_relaxed);
+    keep_apart(runs_on_, rank_);
   }
   return true;
 }
@@ -92,7 +111,7 @@ void ShmCommunicator::end_steps(uint32_t steps) {
 // ---- barrier
 
 Status ShmCommunicator::barrier() {
-  if (!once_.begin_writing()) return abort_.reason();
+  if (!once_.begin_writing()) return waiting_.abort.reason();
   once_.show();
   return outcome(once_.await_all());
 }

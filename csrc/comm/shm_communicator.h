@@ -50,15 +50,19 @@ class ShmCommunicator final : public Communicator {
 
   // The pipeline. Step numbers `step` count over all operations of the communicator.
   std::byte* slot(int member, uint32_t step) const;
+  // What a member has for everybody goes in chunks of this size.
+  size_t chunk_bytes() const { return std::min<size_t>(size_ * sub_bytes_, 128 << 10); }
   std::byte* sub_slot(int member, uint32_t step, int index) const {
     return slot(member, step) + index * sub_bytes_;
   }
   bool wait_others(Flag RankFlags::* flag, uint32_t value);
+  void post_published(uint32_t step);
+  bool await_published(uint32_t step);  // by all others
   void end_steps(uint32_t steps);
   // Calls publish(k, step) and, one step later, consume(k, step) for k in [0, steps).
   template <typename Publish, typename Consume>
   bool two_stages(uint32_t steps, Publish publish, Consume consume);
-  Status outcome(bool success) const { return success ? Status() : abort_.reason(); }
+  Status outcome(bool success) const { return success ? Status() : waiting_.abort.reason(); }
   int after(int distance) const { return (rank_ + distance) % size_; }
 
   const ShmSegment segment_;
@@ -68,12 +72,13 @@ class ShmCommunicator final : public Communicator {
   const int rank_;                  // within members_
   const int size_;
   const size_t sub_bytes_;
-  const AbortSignal& abort_;
+  const Waiting waiting_;
   const std::shared_ptr<const MemberFlags> flags_;
   ShmOnce once_;
   uint32_t staged_once_ = 0;  // the last exchange that used staging
   uint32_t steps_ = 0;        // pipeline steps done
   std::vector<std::byte*> sources_;
+  std::vector<int> runs_on_;
 };
 
 template <typename Publish, typename Consume>
@@ -84,7 +89,7 @@ bool ShmCommunicator::two_stages(uint32_t steps, Publish publish, Consume consum
   for (uint32_t k = 0; k <= steps; ++k) {
     if (k < steps) {
       if (!publish(k, steps_ + k)) return false;
-      post(mine.published, steps_ + k + 1);
+      post_published(steps_ + k);
     }
     if (k > 0) {
       if (!consume(k - 1, steps_ + k - 1)) return false;

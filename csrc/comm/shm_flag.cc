@@ -1,6 +1,7 @@
 #include "comm/shm_flag.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,11 +13,14 @@ namespace hvd {
 
 namespace {
 
-// How long to spin before sleeping. Spinning steals the processor from the very rank that is waited for when
-// there are more threads than cores; sleeping costs a wake-up. So each thread spins for longer after it was
-// worth it, and less after it was not.
+// How long to spin before sleeping. Spinning steals the processor from others who have something to do;
+// sleeping costs a wake-up. So each thread spins for longer after it was worth it, and less after it was not.
 constexpr int kLeastPauses = 100, kMostPauses = 3200;
 thread_local int pauses = kMostPauses;
+// Where ranks share processors, the one that is waited for needs this one. Letting it run is quicker than
+// sleeping, but as long as one rank is on its processor alone and only yields, the scheduler takes that
+// processor for busy.
+constexpr int kCrowdedPauses = 40, kYields = 10;
 constexpr timespec kSlice = {0, 20'000'000};  // how late a raised abort signal may be noticed
 
 void cpu_pause() {
@@ -26,6 +30,8 @@ void cpu_pause() {
   asm volatile("yield");
 #endif
 }
+
+void yield() { sched_yield(); }
 
 // The mapping is shared between processes, so these are not the private kind.
 void futex_wake(std::atomic<uint32_t>& word) {
@@ -44,18 +50,24 @@ void post(Flag& flag, uint32_t value) {
   if (flag.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(flag.value);
 }
 
-bool wait_slowly(Flag& flag, uint32_t target, const AbortSignal& abort) {
-  for (int i = 0; i < pauses; ++i) {
-    cpu_pause();
-    if (reached(flag.value.load(std::memory_order_acquire), target)) {
-      pauses = std::min(2 * pauses, kMostPauses);
-      return true;
+bool wait_slowly(Flag& flag, uint32_t target, const Waiting& how) {
+  auto arrives_within = [&](int looks, void (*between)()) {
+    for (int i = 0; i < looks; ++i) {
+      between();
+      if (reached(flag.value.load(std::memory_order_acquire), target)) return true;
     }
+    return false;
+  };
+  if (how.crowded) {
+    if (arrives_within(kCrowdedPauses, cpu_pause) || arrives_within(kYields, yield)) return true;
+  } else {
+    const bool arrived = arrives_within(pauses, cpu_pause);
+    pauses = std::clamp(arrived ? 2 * pauses : pauses / 2, kLeastPauses, kMostPauses);
+    if (arrived) return true;
   }
-  pauses = std::max(pauses / 2, kLeastPauses);
   flag.sleepers.fetch_add(1, std::memory_order_seq_cst);
   bool arrived = false;
-  while (!abort.raised()) {
+  while (!how.abort.raised()) {
     uint32_t seen = flag.value.load(std::memory_order_seq_cst);
     arrived = reached(seen, target);
     if (arrived) break;

@@ -24,11 +24,17 @@ inline bool reached(uint32_t value, uint32_t target) { return static_cast<int32_
 // Only the rank that owns the flag posts. Makes no system call unless somebody sleeps.
 void post(Flag& flag, uint32_t value);
 
-bool wait_slowly(Flag& flag, uint32_t target, const AbortSignal& abort);
+// How ranks wait for each other.
+struct Waiting {
+  const AbortSignal& abort;  // ends every wait
+  bool crowded;              // ranks share processors: who waits makes room
+};
 
-// Spins briefly, then sleeps until the flag reaches `target`. False: the abort signal was raised.
-inline bool wait(Flag& flag, uint32_t target, const AbortSignal& abort) {
-  return reached(flag.value.load(std::memory_order_acquire), target) || wait_slowly(flag, target, abort);
+bool wait_slowly(Flag& flag, uint32_t target, const Waiting& how);
+
+// Until the flag reaches `target`: looks for a moment, then sleeps. False: the abort signal was raised.
+inline bool wait(Flag& flag, uint32_t target, const Waiting& how) {
+  return reached(flag.value.load(std::memory_order_acquire), target) || wait_slowly(flag, target, how);
 }
 
 }  // namespace hvd

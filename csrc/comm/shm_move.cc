@@ -37,19 +37,19 @@ bool ShmCommunicator::allgather_pipelined(const Pieces& in, const std::vector<Pi
   const std::vector<size_t> bytes = bytes_of(out);
   auto publish = [&](uint32_t k, uint32_t step) {
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(input, slot(rank_, step), Range(bytes[rank_], kChunk, k).bytes);
+    gather(input, slot(rank_, step), Range(bytes[rank_], chunk_bytes(), k).bytes);
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
-    copy(own_input, output[rank_], Range(bytes[rank_], kChunk, k).bytes);
+    copy(own_input, output[rank_], Range(bytes[rank_], chunk_bytes(), k).bytes);
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      if (!wait((*flags_)[member]->published, step + 1, abort_)) return false;
-      scatter(slot(member, step), output[member], Range(bytes[member], kChunk, k).bytes);
+      if (!wait((*flags_)[member]->published, step + 1, waiting_)) return false;
+      scatter(slot(member, step), output[member], Range(bytes[member], chunk_bytes(), k).bytes);
     }
     return true;
   };
-  return two_stages(parts(largest, kChunk), publish, consume);
+  return two_stages(parts(largest, chunk_bytes()), publish, consume);
 }
 
 // ---- broadcast
@@ -82,16 +82,16 @@ bool ShmCommunicator::broadcast_pipelined(const Pieces& data, int root, size_t b
   auto publish = [&](uint32_t k, uint32_t step) {
     if (rank_ != root) return true;
     if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(place, slot(rank_, step), Range(bytes, kChunk, k).bytes);
+    gather(place, slot(rank_, step), Range(bytes, chunk_bytes(), k).bytes);
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
     if (rank_ == root) return true;
-    if (!wait((*flags_)[root]->published, step + 1, abort_)) return false;
-    scatter(slot(root, step), place, Range(bytes, kChunk, k).bytes);
+    if (!wait((*flags_)[root]->published, step + 1, waiting_)) return false;
+    scatter(slot(root, step), place, Range(bytes, chunk_bytes(), k).bytes);
     return true;
   };
-  return two_stages(parts(bytes, kChunk), publish, consume);
+  return two_stages(parts(bytes, chunk_bytes()), publish, consume);
 }
 
 // ---- alltoall
@@ -163,7 +163,7 @@ bool ShmCommunicator::alltoall_pipelined(const std::vector<Pieces>& in, const st
   auto consume = [&](uint32_t k, uint32_t step) {
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      if (!wait((*flags_)[member]->published, step + 1, abort_)) return false;
+      if (!wait((*flags_)[member]->published, step + 1, waiting_)) return false;
       scatter(sub_slot(member, step, rank_), output[member], Range(to_come[member], sub_bytes_, k).bytes);
     }
     return true;

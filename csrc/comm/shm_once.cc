@@ -7,7 +7,7 @@ bool ShmOnce::begin_writing() {
   // again.
   if (!reached(seen_all_, number_)) {
     for (size_t member = 0; member < flags_.size(); ++member) {
-      if (!wait(line(static_cast<int>(member), number_), number_, abort_)) return false;
+      if (!wait(line(static_cast<int>(member), number_), number_, waiting_)) return false;
     }
   }
   ++number_;

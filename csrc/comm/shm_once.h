@@ -5,15 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/abort_signal.h"
 #include "comm/shm_transport.h"
 
 namespace hvd {
 
 class ShmOnce {
  public:
-  ShmOnce(const MemberFlags& flags, int rank, const AbortSignal& abort)
-      : flags_(flags), rank_(rank), abort_(abort) {}
+  ShmOnce(const MemberFlags& flags, int rank, const Waiting& waiting)
+      : flags_(flags), rank_(rank), waiting_(waiting) {}
 
   static constexpr size_t kInlineBytes = sizeof(Flag::payload);
 
@@ -26,7 +25,7 @@ class ShmOnce {
   // Where this member writes up to kInlineBytes before show(), and where the others read it after await().
   std::byte* inline_bytes(int member) const { return line(member, number_).payload; }
   void show() { post(line(rank_, number_), number_); }
-  bool await(int member) { return wait(line(member, number_), number_, abort_); }
+  bool await(int member) { return wait(line(member, number_), number_, waiting_); }
   bool await_all();
   // After reading from staging memory, on every member.
   void done_with_staging() { post(flags_[rank_]->once_done, number_); }
@@ -36,7 +35,7 @@ class ShmOnce {
 
   const MemberFlags& flags_;
   const int rank_;
-  const AbortSignal& abort_;
+  const Waiting waiting_;
   uint32_t number_ = 0;
   uint32_t seen_all_ = 0;  // all members were seen to show up to this number
 };

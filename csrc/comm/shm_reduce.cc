@@ -60,12 +60,12 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
       input.seek(chunk.offset);
       gather(input, sub_slot(rank_, step, after(i)), chunk.bytes);
     }
-    post(mine.published, step + 1);
+    post_published(step);
     return true;
   };
   auto combine = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
-    if (!wait_others(&RankFlags::published, step + 1)) return false;
+    if (!await_published(step)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
     Range chunk = range(k, rank_);
     own_input.seek(chunk.offset);
@@ -78,11 +78,11 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
   auto fetch = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
     for (int i = 1; i < size_; ++i) {
-      if (!wait((*flags_)[after(i)]->reduced, step + 1, abort_)) return false;
+      if (!wait((*flags_)[after(i)]->reduced, step + 1, waiting_)) return false;
       Range chunk = range(k, after(i));
       output.seek(chunk.offset);
       scatter(sub_slot(after(i + 1), step, after(i)), output, chunk.bytes,
-              next.look(range(k + 2, i == 1 ? rank_ : after(i)).offset));
+              next.look(i == 1 ? range(k + 2, rank_).offset : range(k + 3, after(i)).offset));
     }
     post(mine.fetched, step + 1);
     return true;
@@ -144,7 +144,7 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
-    if (!wait_others(&RankFlags::published, step + 1)) return false;
+    if (!await_published(step)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
     reduce(reduction, input[rank_], rank_, sources_, -1, output, Range(bytes[rank_], sub_bytes_, k).bytes);
     return true;

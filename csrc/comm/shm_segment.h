@@ -8,11 +8,11 @@
 // Everything is touched only when used, so that the segment may be large and sparse.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 
+#include "base/processors.h"
 #include "comm/communicator.h"
 #include "comm/shm_flag.h"
 
@@ -25,6 +25,8 @@ struct RankFlags {
   Flag published;  // this rank's input is in its slot
   Flag reduced;    // the others' inputs were read, this rank's result is in place
   Flag fetched;    // the others' results were read
+  // Where this rank ran when it published. Only a hint, and only where ranks share processors.
+  std::atomic<int> processor;
 };
 
 constexpr size_t kOnceBytes = 32 << 10;
@@ -32,11 +34,10 @@ constexpr uint32_t kSlots = 4;
 constexpr size_t kRingBytes = 32 << 20;  // at most, per rank
 
 // What one member puts into a slot for another, a multiple of every element's size. Small enough for the ring
-// to stay in the caches; where ranks must share processors, each gets more to do before it has to wait for
-// the next. All ranks on a host find the same. Shrinks with many members so that the ring keeps its size.
+// to stay in the caches, which ranks may have to share. All ranks on a host find the same. Shrinks with many
+// members so that the ring keeps its size.
 inline size_t sub_slot_bytes(int ranks_on_host, int members) {
-  static const long processors = sysconf(_SC_NPROCESSORS_ONLN);  // takes microseconds
-  return std::min<size_t>(ranks_on_host > processors ? 128 << 10 : 64 << 10,
+  return std::min<size_t>(crowded(ranks_on_host) ? 24 << 10 : 64 << 10,
                           kRingBytes / kSlots / members / 64 * 64);
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/processors.h"
 #include "comm/mpi_calls.h"
 #include "engine/engine.h"
 #include "hvd.h"
@@ -90,7 +91,7 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
   parts->size = world.size;
   parts->peer_timeout = world.peer_timeout;
   parts->affinity = world.affinity;
-  parts->spin = world.local_size > 0 && world.local_size <= sysconf(_SC_NPROCESSORS_ONLN);
+  parts->spin = world.local_size > 0 && !crowded(world.local_size);
   parts->coordinator.negotiation.fusion_threshold = world.fusion_threshold;
   parts->coordinator.negotiation.cache_capacity = world.cache_capacity;
   parts->coordinator.negotiation.disable_group_fusion = world.disable_group_fusion != 0;

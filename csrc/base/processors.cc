@@ -1,0 +1,60 @@
+#include "base/processors.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hvd {
+
+namespace {
+
+int processors() {
+  static const int count = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // takes microseconds
+  return count;
+}
+
+std::vector<int> members_of(const cpu_set_t& set) {
+  std::vector<int> members;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &set)) members.push_back(processor);
+  return members;
+}
+
+}  // namespace
+
+bool crowded(int ranks_on_host) { return ranks_on_host > processors(); }
+
+int this_processor() { return sched_getcpu(); }
+
+int fair_place(const std::vector<int>& runs_on, int self, int share, const std::vector<int>& allowed) {
+  auto rank_among_neighbours = [&](int member) {
+    return std::count(runs_on.begin(), runs_on.begin() + member, runs_on[member]);
+  };
+  if (rank_among_neighbours(self) < share) return -1;
+  long before = 0;  // members that look for a place, too, and come first
+  for (int member = 0; member < self; ++member) before += rank_among_neighbours(member) >= share;
+  for (int processor : allowed) {
+    const long room = share - std::count(runs_on.begin(), runs_on.end(), processor);
+    if (room <= 0) continue;
+    if (before < room) return processor;
+    before -= room;
+  }
+  return -1;
+}
+
+void keep_apart(const std::vector<int>& runs_on, int self) {
+  const int share = (static_cast<int>(runs_on.size()) + processors() - 1) / processors();
+  if (std::count(runs_on.begin(), runs_on.end(), runs_on[self]) <= share) return;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const int place = fair_place(runs_on, self, share, members_of(allowed));
+  if (place < 0) return;
+  cpu_set_t there;
+  CPU_ZERO(&there);
+  CPU_SET(place, &there);
+  // The first call moves the thread, the second makes it as free as before.
+  if (sched_setaffinity(0, sizeof there, &there) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+}  // namespace hvd

@@ -1,0 +1,21 @@
+// Ranks that outnumber the processors of their host.
+#pragma once
+
+#include <vector>
+
+namespace hvd {
+
+bool crowded(int ranks_on_host);
+
+// The one this thread runs on.
+int this_processor();
+
+// Where member `self` should run if its processor has more than `share` members: one of `allowed`, or -1 to
+// stay. `runs_on` says where each member is; those who see the same find different places.
+int fair_place(const std::vector<int>& runs_on, int self, int share, const std::vector<int>& allowed);
+
+// Moves this thread to its fair place. Ranks that wait for each other are awake only for moments, so the
+// scheduler may leave three of them on one of two processors for many milliseconds.
+void keep_apart(const std::vector<int>& runs_on, int self);
+
+}  // namespace hvd
