@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "engine/agreement.h"
+#include "engine/retreat.h"
 
 namespace hvd {
 namespace {
@@ -47,19 +48,16 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::run() {
-  constexpr timespec kMoment = {0, 500'000};
   constexpr timespec kSecond = {1, 0};
   const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
   std::vector<pollfd> polled;
-  uint32_t seen = visits_.load();
+  Retreat retreat(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
-    // While waiting threads do the work, this one keeps out of their way; it is back a moment after the last
-    // did.
-    const bool relieved = visits_.load() != seen;
-    seen = visits_.load();
+    const bool relieved = retreat.called_for(visits_.load());
+    const timespec moment = retreat.moment();
     if (!relieved) append_polled(&polled);
-    const timespec* limit = relieved ? &kMoment : checks_stalls ? &kSecond : nullptr;
+    const timespec* limit = relieved ? &moment : checks_stalls ? &kSecond : nullptr;
     if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
     if (relieved) continue;

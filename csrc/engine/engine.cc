@@ -12,6 +12,7 @@
 
 #include "base/thread.h"
 #include "engine/agreement.h"
+#include "engine/retreat.h"
 
 namespace hvd {
 namespace {
@@ -260,21 +261,17 @@ void Engine::run() {
 // An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
 // both waking up, so this thread listens only when no such call has come for a moment.
 void Engine::run_until_finished() {
-  constexpr timespec kMoment = {0, 500'000};
-  uint32_t seen = visits_.load();
+  Retreat retreat(visits_.load());
   while (!finished_ && !abort_->raised()) {
-    if (visits_.load() != seen) {
-      seen = visits_.load();
-      sleep(false, &kMoment);
-      continue;
+    bool keep_away = retreat.called_for(visits_.load());
+    if (!keep_away) {
+      sleep(true, nullptr);
+      std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+      keep_away = !driver.owns_lock();
+      if (!keep_away) drive();
     }
-    sleep(true, nullptr);
-    std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
-    if (driver.owns_lock()) {
-      drive();
-    } else {
-      sleep(false, &kMoment);
-    }
+    const timespec moment = retreat.moment();
+    if (keep_away) sleep(false, &moment);
   }
 }
 
@@ -339,18 +336,22 @@ int Engine::wait(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
   // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
   constexpr auto kSpin = std::chrono::microseconds(100);
+  constexpr int kYields = 10;
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   visits_.fetch_add(1);
   if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
   const auto start = Clock::now();
-  int code = HVD_IN_PROGRESS;
+  int code = HVD_IN_PROGRESS, yields = 0;
   for (;;) {
     if (coordinator_) coordinator_->serve();
     drive();
     if (task.finished() || abort_->raised()) break;
     const auto passed = Clock::now() - start;
-    if (spin_ && passed < kSpin) continue;
+    if (spin_ ? passed < kSpin : yields++ < kYields) {
+      if (!spin_) sched_yield();  // the others need this processor
+      continue;
+    }
     const double left = seconds - std::chrono::duration<double>(passed).count();
     if (left <= 0) break;
     if (!sleep_as_driver(left)) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "check.h"
+#include "engine/retreat.h"
 #include "thread_world.h"
 
 namespace {
@@ -313,6 +314,19 @@ TEST(stall_shutdown_names_tensor_and_missing_rank) {
     CHECK(text.find("'on 0' has waited for rank(s) 1") == 0 ||
           text.find("'on 1' has waited for rank(s) 0") == 0);
   });
+}
+
+TEST(background_threads_keep_away_for_longer_in_long_rows_of_calls) {
+  hvd::Retreat retreat(7);
+  CHECK(!retreat.called_for(7));
+  uint32_t visits = 7;
+  for (long microseconds : {500, 1000, 2000, 4000, 4000}) {
+    CHECK(retreat.called_for(++visits));
+    CHECK(retreat.moment().tv_nsec == microseconds * 1000);
+  }
+  CHECK(!retreat.called_for(visits));
+  CHECK(retreat.called_for(visits + 1));
+  CHECK(retreat.moment().tv_nsec == 500'000);
 }
 
 TEST(many_cycles_of_changing_size) {

@@ -32,7 +32,7 @@ from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, reso
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
 from horovod.runner.links import greeting
 from horovod.runner.plan import HostPlan, Worker
-from horovod.runner.processes import Sweep, become_subreaper, die_with_parent
+from horovod.runner.processes import Sweep, become_subreaper, prepare_worker
 from horovod.runner.taskfiles import TaskFiles
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Agent:
             self._probe = None
 
     def _start(self, plan: HostPlan) -> None:
-        prepare = die_with_parent(os.getpid())
+        prepare = prepare_worker(os.getpid())
         payload = b"".join(self._payload)
         self._payload.clear()
         for worker in plan.workers:
@@ -379,7 +379,6 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
             preexec_fn=prepare,
             bufsize=0,
             pass_fds=() if files is None else files.descriptors(),

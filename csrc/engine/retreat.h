@@ -1,0 +1,34 @@
+// A thread that waits for an operation does the background threads' work itself, quicker than they could be
+// woken. They keep away until no such visit has come for a moment. In a long row of blocking calls even looking
+// for that disturbs, so the moment grows with the row.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+
+namespace hvd {
+
+class Retreat {
+ public:
+  explicit Retreat(uint32_t visits) : seen_(visits) {}
+
+  // To be asked again and again with the number of visits so far. True: keep away for moment().
+  bool called_for(uint32_t visits) {
+    const bool visited = visits != seen_;
+    seen_ = visits;
+    moment_ = visited && called_for_ ? std::min(2 * moment_, kLongest) : kShortest;
+    called_for_ = visited;
+    return visited;
+  }
+  timespec moment() const { return {0, moment_.count()}; }
+
+ private:
+  static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000};
+  uint32_t seen_;
+  bool called_for_ = false;
+  std::chrono::nanoseconds moment_ = kShortest;
+};
+
+}  // namespace hvd
