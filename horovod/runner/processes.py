@@ -28,8 +28,8 @@ def become_subreaper() -> None:
 def prepare_worker(parent: int) -> Callable[[], None]:
     """A function for a forked child: it leads a process group and will be killed when ``parent`` dies.
 
-    It gets no session of its own: Linux shares out processor time between sessions (autogroups), so a rank that
-    makes room for another would only make room for itself.
+    It gets no session of its own: Linux shares out processor time between sessions (autogroups), so a rank
+    that makes room for another would only make room for itself.
     """
 
     def prepare() -> None:
