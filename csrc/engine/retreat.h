@@ -1,6 +1,6 @@
 // A thread that waits for an operation does the background threads' work itself, quicker than they could be
-// woken. They keep away until no such visit has come for a moment. In a long row of blocking calls even looking
-// for that disturbs, so the moment grows with the row.
+// woken. They keep away until no such visit has come for a moment. In a long row of blocking calls even
+// looking for that disturbs, so the moment grows with the row.
 #pragma once
 
 #include <algorithm>
