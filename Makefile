@@ -63,10 +63,11 @@ demo-numpy: $(VENV)/.installed
 
 test: test-core test-python
 
-test-core: $(VENV)/.tools
-	$(BIN)/cmake -B build/core -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON > /dev/null
-	$(BIN)/ninja -C build/core --quiet
-	$(BIN)/ctest --test-dir build/core --output-on-failure --timeout 600
+# Where the installation was built, so that only the tests are left to compile.
+test-core: $(VENV)/.installed
+	$(BIN)/cmake -B build/editable -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON > /dev/null
+	$(BIN)/ninja -C build/editable --quiet
+	$(BIN)/ctest --test-dir build/editable --output-on-failure --timeout 600
 
 test-python: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -104,7 +105,7 @@ CHOSEN := -R '^($(subst $(SPACE),|,$(or $(CORE_TESTS),test_.*)))$$'
 
 # $(1): directory, $(2): the sanitizers, $(3): what to build if not everything
 define sanitized
-	$(BIN)/cmake -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON -DHVD_SANITIZE=$(2) > /dev/null
+	$(BIN)/cmake -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON -DHVD_SANITIZE=$(2) $(CMAKE_ARGS) > /dev/null
 	$(BIN)/ninja -C build/$(1) --quiet $(3)
 endef
 

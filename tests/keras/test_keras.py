@@ -17,10 +17,13 @@ def test_keras_on_tensorflow() -> None:
     run(KERAS_MODULE="keras", KERAS_BACKEND="tensorflow", KERAS_CHECKS=f"{EVERYTHING},tensorflow")
 
 
-def test_legacy_keras() -> None:
+@pytest.mark.parametrize(
+    "checks", ["values,optimizer", pytest.param(f"{EVERYTHING},tensorflow", marks=pytest.mark.slow)]
+)
+def test_legacy_keras(checks: str) -> None:
     if hasattr(keras, "ops"):  # tf.keras is legacy Keras by itself up to TensorFlow 2.15
         pytest.importorskip("tf_keras")
-    run(KERAS_MODULE="tf.keras", TF_USE_LEGACY_KERAS="1", KERAS_CHECKS=f"{EVERYTHING},tensorflow")
+    run(KERAS_MODULE="tf.keras", TF_USE_LEGACY_KERAS="1", KERAS_CHECKS=checks)
 
 
 @pytest.mark.slow
