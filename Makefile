@@ -103,9 +103,10 @@ SPACE := $(subst ,, )
 # All of the core's tests, or those named in CORE_TESTS.
 CHOSEN := -R '^($(subst $(SPACE),|,$(or $(CORE_TESTS),test_.*)))$$'
 
+UBSAN_KERNELS ?= ON
 # $(1): directory, $(2): the sanitizers, $(3): what to build if not everything
 define sanitized
-	$(BIN)/cmake -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON -DHVD_SANITIZE=$(2) $(CMAKE_ARGS) > /dev/null
+	$(BIN)/cmake -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON -DHVD_SANITIZE=$(2) -DHVD_UBSAN_KERNELS=$(UBSAN_KERNELS) > /dev/null
 	$(BIN)/ninja -C build/$(1) --quiet $(3)
 endef
 

@@ -95,6 +95,14 @@ def test_environment_of_the_workers(tmp_path: Path) -> None:
     assert {env["_HOROVOD_SECRET_KEY"] for env in envs.values()} == {last["_HOROVOD_SECRET_KEY"]}
 
 
+def test_workers_lead_process_groups_in_one_session() -> None:
+    script = "import os; print(os.getpgrp() == os.getpid(), os.getsid(0))"
+    result = horovodrun("-np", "3", PYTHON, "-c", script)
+    groups = re.findall(r"^\[\d\]<stdout>:True (\d+)$", result.stdout, re.MULTILINE)
+    assert len(groups) == 3 and len(set(groups)) == 1, result.stdout
+    assert int(groups[0]) != os.getsid(0)  # Ctrl-C reaches the launcher only
+
+
 def test_secret_is_on_no_command_line() -> None:
     launcher = Launcher("-np", "1", "sh", "-c", 'echo "key $_HOROVOD_SECRET_KEY"; exec sleep 30')
     assert launcher.process.stdout is not None

@@ -7,6 +7,11 @@ namespace hvd {
 
 bool crowded(int ranks_on_host);
 
+// How often a rank that waits lets others run before it sleeps. That is quicker than sleeping at once, for
+// the rank that is waited for may need this processor. But while one rank is alone on its processor and only
+// yields, the scheduler takes that processor for busy and moves nobody there.
+constexpr int kYields = 10;
+
 // The one this thread runs on.
 int this_processor();
 

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "base/processors.h"
+
 namespace hvd {
 
 namespace {
@@ -17,10 +19,7 @@ namespace {
 // sleeping costs a wake-up. So each thread spins for longer after it was worth it, and less after it was not.
 constexpr int kLeastPauses = 100, kMostPauses = 3200;
 thread_local int pauses = kMostPauses;
-// Where ranks share processors, the one that is waited for needs this one. Letting it run is quicker than
-// sleeping, but as long as one rank is on its processor alone and only yields, the scheduler takes that
-// processor for busy.
-constexpr int kCrowdedPauses = 40, kYields = 10;
+constexpr int kCrowdedPauses = 40;            // where ranks share processors; then they yield
 constexpr timespec kSlice = {0, 20'000'000};  // how late a raised abort signal may be noticed
 
 void cpu_pause() {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/processors.h"
 #include "base/thread.h"
 #include "engine/agreement.h"
 #include "engine/retreat.h"
@@ -336,7 +337,6 @@ int Engine::wait(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
   // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
   constexpr auto kSpin = std::chrono::microseconds(100);
-  constexpr int kYields = 10;
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   visits_.fetch_add(1);

@@ -18,17 +18,15 @@ class Retreat {
   bool called_for(uint32_t visits) {
     const bool visited = visits != seen_;
     seen_ = visits;
-    moment_ = visited && called_for_ ? std::min(2 * moment_, kLongest) : kShortest;
-    called_for_ = visited;
+    moment_ = visited ? std::clamp(2 * moment_, kShortest, kLongest) : moment_.zero();
     return visited;
   }
-  timespec moment() const { return {0, moment_.count()}; }
+  timespec moment() const { return {0, std::max(moment_, kShortest).count()}; }
 
  private:
   static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000};
   uint32_t seen_;
-  bool called_for_ = false;
-  std::chrono::nanoseconds moment_ = kShortest;
+  std::chrono::nanoseconds moment_{0};
 };
 
 }  // namespace hvd
