@@ -15,7 +15,10 @@ _STOP_SECONDS = 5.0  # for the thread to come back from making an item
 
 
 class Background:
-    """Makes up to `capacity` items ahead. For one consumer; stop() may be called from any thread."""
+    """Makes up to `capacity` items ahead, from the beginning of the loop over it until its end or stop().
+
+    For one loop; stop() may be called from any thread, also before the loop begins.
+    """
 
     def __init__(self, make: Callable[[], Iterable[Any]], capacity: int, name: str) -> None:
         self._make = make
@@ -26,7 +29,6 @@ class Background:
         self._finished = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"hvd-data-{name}", daemon=True)
-        self._thread.start()
 
     @property
     def waiting(self) -> int:
@@ -34,6 +36,9 @@ class Background:
         return len(self._items)
 
     def __iter__(self) -> Iterator[Any]:
+        with self._changed:
+            if not self._stopped:
+                self._thread.start()
         return self
 
     def __next__(self) -> Any:
@@ -60,7 +65,7 @@ class Background:
             self._stopped = True
             self._items.clear()
             self._changed.notify_all()
-        if self._thread is threading.current_thread():
+        if self._thread.ident is None or self._thread is threading.current_thread():
             return
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():

@@ -18,4 +18,6 @@ try:
     hvd.synchronize(handle)
 except BaseException as error:
     notes.write(f"interrupted-{rank}", kind=type(error).__name__, when=time.monotonic())
+    for other in range(hvd.size()):  # whoever leaves before would end the wait of those not yet interrupted
+        notes.wait(f"interrupted-{other}")
     raise
