@@ -80,6 +80,7 @@ def main() -> None:
     held: list[socket.socket] = []
     ports: set[Endpoint] = set()
     plan = attacks(marker, recorded)
+    name, data = next(plan)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for endpoint in [end for pid, address in victims for end in listening(pid, address)]:
@@ -90,13 +91,14 @@ def main() -> None:
                 sock.connect_ex(endpoint)
                 held.append(sock)
                 counts["half-open"] += 1
-            name, data = next(plan)
+            # Many doors are gone before the attack gets to them: it is then tried on the next.
             with contextlib.suppress(OSError):
                 answer = say(endpoint, data, listen_first=name == "replay")
                 counts[name] = counts.get(name, 0) + 1
                 # The challenge, and a refusal of zeros, is all that a stranger may hear.
                 counts["accepted"] += bool(answer.startswith(b"HVDAUTH1") and any(answer[40:]))
                 counts["accepted"] += bool(name == "replay" and any(answer))
+                name, data = next(plan)
         while len(held) > HELD:
             held.pop(0).close()
     counts["ports"] = len(ports)
