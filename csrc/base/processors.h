@@ -1,10 +1,11 @@
-// Ranks that outnumber the processors of their host.
+// How the ranks of a host share its processors.
 #pragma once
 
 #include <vector>
 
 namespace hvd {
 
+// There are more ranks than processors.
 bool crowded(int ranks_on_host);
 
 // How often a rank that waits lets others run before it sleeps. That is quicker than sleeping at once, for
@@ -15,12 +16,12 @@ constexpr int kYields = 10;
 // The one this thread runs on.
 int this_processor();
 
-// Where member `self` should run if its processor has more than `share` members: one of `allowed`, or -1 to
-// stay. `runs_on` says where each member is; those who see the same find different places.
+// Where member `self` should run if its processor has more than `share` members: the first of `allowed` that
+// has room, or -1 to stay. `runs_on` says where each member is; those who see the same find different places.
 int fair_place(const std::vector<int>& runs_on, int self, int share, const std::vector<int>& allowed);
 
 // Moves this thread to its fair place. Ranks that wait for each other are awake only for moments, so the
-// scheduler may leave three of them on one of two processors for many milliseconds.
+// scheduler may leave two of them on one processor for many milliseconds while another is idle.
 void keep_apart(const std::vector<int>& runs_on, int self);
 
 }  // namespace hvd

@@ -31,9 +31,9 @@ ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse& staging,
       sub_bytes_(sub_slot_bytes(segment_.ranks(), size_)),
       waiting_{abort, crowded(segment.ranks())},
       flags_(flags_of(segment_, slot, members_)),
-      once_(*flags_, rank_, waiting_),
-      sources_(members_.size()),
-      runs_on_(members_.size()) {}
+      places_(*flags_, rank_),
+      once_(*flags_, rank_, waiting_, places_),
+      sources_(members_.size()) {}
 
 // ---- staging memory
 
@@ -82,20 +82,18 @@ bool ShmCommunicator::wait_others(Flag RankFlags::* flag, uint32_t value) {
   return true;
 }
 
-void ShmCommunicator::post_published(uint32_t step) {
-  RankFlags& mine = *(*flags_)[rank_];
-  if (waiting_.crowded) mine.processor.store(this_processor(), std::memory_order_relaxed);
-  post(mine.published, step + 1);
+void ShmCommunicator::post_published(uint32_t k) {
+  places_.tell();
+  post((*flags_)[rank_]->published, steps_ + k + 1);
 }
 
-bool ShmCommunicator::await_published(uint32_t step) {
-  constexpr uint32_t kLookEvery = 4;
-  if (!wait_others(&RankFlags::published, step + 1)) return false;
-  if (waiting_.crowded && step % kLookEvery == 0) {
-    for (int member = 0; member < size_; ++member)
-      runs_on_[member] = (*flags_)[member]->processor.load(std::memory_order_relaxed);
-    keep_apart(runs_on_, rank_);
-  }
+bool ShmCommunicator::await_published(uint32_t k) {
+  constexpr uint32_t kLookEvery = 4, kBrief = 16;
+  if (!wait_others(&RankFlags::published, steps_ + k + 1)) return false;
+  // Ranks that have a processor each are spread by the scheduler in long operations, and better: it knows
+  // which processors are busy with something else.
+  const bool brief = staging_.steps - steps_ <= kBrief;
+  if (waiting_.crowded ? k % kLookEvery == 0 : brief && k == 0) places_.look();
   return true;
 }
 

@@ -56,8 +56,9 @@ class ShmCommunicator final : public Communicator {
     return slot(member, step) + index * sub_bytes_;
   }
   bool wait_others(Flag RankFlags::* flag, uint32_t value);
-  void post_published(uint32_t step);
-  bool await_published(uint32_t step);  // by all others
+  // The k-th step of an operation, by this rank and by all others.
+  void post_published(uint32_t k);
+  bool await_published(uint32_t k);
   void end_steps(uint32_t steps);
   // Calls publish(k, step) and, one step later, consume(k, step) for k in [0, steps).
   template <typename Publish, typename Consume>
@@ -74,11 +75,11 @@ class ShmCommunicator final : public Communicator {
   const size_t sub_bytes_;
   const Waiting waiting_;
   const std::shared_ptr<const MemberFlags> flags_;
+  ShmPlaces places_;
   ShmOnce once_;
   uint32_t staged_once_ = 0;  // the last exchange that used staging
   uint32_t steps_ = 0;        // pipeline steps done
   std::vector<std::byte*> sources_;
-  std::vector<int> runs_on_;
 };
 
 template <typename Publish, typename Consume>
@@ -89,7 +90,7 @@ bool ShmCommunicator::two_stages(uint32_t steps, Publish publish, Consume consum
   for (uint32_t k = 0; k <= steps; ++k) {
     if (k < steps) {
       if (!publish(k, steps_ + k)) return false;
-      post_published(steps_ + k);
+      post_published(k);
     }
     if (k > 0) {
       if (!consume(k - 1, steps_ + k - 1)) return false;

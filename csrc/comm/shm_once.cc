@@ -19,6 +19,7 @@ bool ShmOnce::await_all() {
     if (!await(static_cast<int>(member))) return false;
   }
   seen_all_ = number_;
+  places_.look();
   return true;
 }
 

@@ -5,14 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/shm_transport.h"
+#include "comm/shm_places.h"
 
 namespace hvd {
 
 class ShmOnce {
  public:
-  ShmOnce(const MemberFlags& flags, int rank, const Waiting& waiting)
-      : flags_(flags), rank_(rank), waiting_(waiting) {}
+  ShmOnce(const MemberFlags& flags, int rank, const Waiting& waiting, ShmPlaces& places)
+      : flags_(flags), rank_(rank), waiting_(waiting), places_(places) {}
 
   static constexpr size_t kInlineBytes = sizeof(Flag::payload);
 
@@ -24,7 +24,10 @@ class ShmOnce {
 
   // Where this member writes up to kInlineBytes before show(), and where the others read it after await().
   std::byte* inline_bytes(int member) const { return line(member, number_).payload; }
-  void show() { post(line(rank_, number_), number_); }
+  void show() {
+    places_.tell();
+    post(line(rank_, number_), number_);
+  }
   bool await(int member) { return wait(line(member, number_), number_, waiting_); }
   bool await_all();
   // After reading from staging memory, on every member.
@@ -36,6 +39,7 @@ class ShmOnce {
   const MemberFlags& flags_;
   const int rank_;
   const Waiting waiting_;
+  ShmPlaces& places_;
   uint32_t number_ = 0;
   uint32_t seen_all_ = 0;  // all members were seen to show up to this number
 };

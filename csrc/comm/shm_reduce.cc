@@ -60,12 +60,12 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
       input.seek(chunk.offset);
       gather(input, sub_slot(rank_, step, after(i)), chunk.bytes);
     }
-    post_published(step);
+    post_published(k);
     return true;
   };
   auto combine = [&](uint32_t k) {
     const uint32_t step = steps_ + k;
-    if (!await_published(step)) return false;
+    if (!await_published(k)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
     Range chunk = range(k, rank_);
     own_input.seek(chunk.offset);
@@ -144,7 +144,7 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
     return true;
   };
   auto consume = [&](uint32_t k, uint32_t step) {
-    if (!await_published(step)) return false;
+    if (!await_published(k)) return false;
     for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
     reduce(reduction, input[rank_], rank_, sources_, -1, output, Range(bytes[rank_], sub_bytes_, k).bytes);
     return true;
