@@ -52,7 +52,7 @@ def words(fault: Fault, pid: int) -> list[str]:
             "SIGKILL": f"signal 9|{lost}",
             "SIGSEGV": f"signal 11|{lost}",
             "exception": "gave up: FaultError: the victim's own error",
-            "exit0": lost,
+            "exit0": f"exited with code 0|{lost}",
             "SIGSTOP": r"not answered for 3 s .* stopped",
         }
         return [process, how[fault.end]]
