@@ -1,6 +1,7 @@
 // Keeps members that meet in shared memory from sharing a processor while another has none of them.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "base/processors.h"

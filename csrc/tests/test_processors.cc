@@ -4,6 +4,7 @@
 
 #include "base/processors.h"
 #include "check.h"
+#include "comm/shm_once.h"
 
 using namespace hvd;
 
@@ -38,18 +39,51 @@ TEST(nobody_leaves_the_allowed_processors) {
   CHECK(fair_place({0, 0, 0}, 2, 1, {}) == -1);
 }
 
-TEST(moving_keeps_what_is_allowed) {
-  cpu_set_t before, after;
-  CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
-  bool moved = false;
-  for (int i = 0; i < 20 && !moved; ++i) {  // the scheduler may undo one
+namespace {
+
+// Whether `move` takes this thread to another processor. The scheduler may undo it, so there are some tries.
+template <typename Move>
+bool moves(Move move) {
+  for (int i = 0; i < 20; ++i) {
     const int here = this_processor();
-    keep_apart({here, here}, 1);
-    moved = this_processor() != here;
+    move();
+    if (this_processor() != here) return true;
   }
-  CHECK(sched_getaffinity(0, sizeof after, &after) == 0);
+  return false;
+}
+
+cpu_set_t allowed_processors() {
+  cpu_set_t allowed;
+  CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+  return allowed;
+}
+
+}  // namespace
+
+TEST(moving_keeps_what_is_allowed) {
+  const cpu_set_t before = allowed_processors();
+  const bool moved = moves([] { keep_apart({this_processor(), this_processor()}, 1); });
+  const cpu_set_t after = allowed_processors();
   CHECK(CPU_EQUAL(&before, &after));
   CHECK(moved || CPU_COUNT(&before) == 1);
+}
+
+TEST(who_meets_another_on_its_processor_moves) {
+  RankFlags flags[2] = {};
+  const MemberFlags members = {&flags[0], &flags[1]};
+  const AbortSignal abort;
+  const Waiting waiting{abort, false};
+  ShmPlaces first_place(members, 0), second_place(members, 1);
+  ShmOnce first(members, 0, waiting, first_place), second(members, 1, waiting, second_place);
+  const bool moved = moves([&] {
+    for (ShmOnce* member : {&first, &second}) {
+      CHECK(member->begin_writing());
+      member->show();
+    }
+    CHECK(second.await_all());
+  });
+  const cpu_set_t allowed = allowed_processors();
+  CHECK(moved || CPU_COUNT(&allowed) == 1);
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }
