@@ -17,12 +17,12 @@ Status ShmCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& o
 }
 
 bool ShmCommunicator::allgather_once(const Pieces& in, const std::vector<Pieces>& out, size_t largest) {
-  if (!begin_once(largest)) return false;
+  if (!protocol_.begin_showing(staged(largest))) return false;
   Cursor mine(in);
   gather(mine, once_bytes(rank_, largest), total_bytes(in));
-  once_.show();
+  protocol_.show();
   copy(in, out[rank_]);
-  if (!once_.await_all()) return false;
+  if (!protocol_.await_all_shown()) return false;
   for (int i = 1; i < size_; ++i) {
     Cursor to(out[after(i)]);
     scatter(once_bytes(after(i), largest), to, total_bytes(out[after(i)]));
@@ -35,21 +35,16 @@ bool ShmCommunicator::allgather_pipelined(const Pieces& in, const std::vector<Pi
   Cursor input(in), own_input(in);
   std::vector<Cursor> output = cursors_of(out);
   const std::vector<size_t> bytes = bytes_of(out);
-  auto publish = [&](uint32_t k, uint32_t step) {
-    if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(input, slot(rank_, step), Range(bytes[rank_], chunk_bytes(), k).bytes);
-    return true;
-  };
-  auto consume = [&](uint32_t k, uint32_t step) {
-    copy(own_input, output[rank_], Range(bytes[rank_], chunk_bytes(), k).bytes);
-    for (int i = 1; i < size_; ++i) {
-      int member = after(i);
-      if (!wait((*flags_)[member]->published, step + 1, waiting_)) return false;
-      scatter(slot(member, step), output[member], Range(bytes[member], chunk_bytes(), k).bytes);
+  auto chunk = [&](int member, uint32_t k) { return Range(bytes[member], chunk_bytes(), k).bytes; };
+  auto publish = [&](uint32_t k, uint32_t step) { gather(input, slot(rank_, step), chunk(rank_, k)); };
+  auto take = [&](uint32_t k, uint32_t step, int member) {
+    if (member == rank_) {
+      copy(own_input, output[rank_], chunk(rank_, k));
+    } else {
+      scatter(slot(member, step), output[member], chunk(member, k));
     }
-    return true;
   };
-  return two_stages(parts(largest, chunk_bytes()), publish, consume);
+  return protocol_.move(parts(largest, chunk_bytes()), -1, publish, take);
 }
 
 // ---- broadcast
@@ -64,13 +59,13 @@ Status ShmCommunicator::broadcast(const Pieces& data, int root) {
 bool ShmCommunicator::broadcast_once(const Pieces& data, int root, size_t bytes) {
   Cursor place(data);
   if (rank_ == root) {
-    if (!begin_once(bytes)) return false;
+    if (!protocol_.begin_showing(staged(bytes))) return false;
     gather(place, once_bytes(rank_, bytes), bytes);
-    once_.show();
+    protocol_.show();
   } else {
-    once_.begin_listening();
-    once_.show();
-    if (!once_.await(root)) return false;
+    protocol_.begin_listening();
+    protocol_.show();
+    if (!protocol_.await_shown(root)) return false;
     scatter(once_bytes(root, bytes), place, bytes);
   }
   end_once(bytes);
@@ -79,19 +74,12 @@ bool ShmCommunicator::broadcast_once(const Pieces& data, int root, size_t bytes)
 
 bool ShmCommunicator::broadcast_pipelined(const Pieces& data, int root, size_t bytes) {
   Cursor place(data);
-  auto publish = [&](uint32_t k, uint32_t step) {
-    if (rank_ != root) return true;
-    if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
-    gather(place, slot(rank_, step), Range(bytes, chunk_bytes(), k).bytes);
-    return true;
+  auto chunk = [&](uint32_t k) { return Range(bytes, chunk_bytes(), k).bytes; };
+  auto publish = [&](uint32_t k, uint32_t step) { gather(place, slot(rank_, step), chunk(k)); };
+  auto take = [&](uint32_t k, uint32_t step, int) {
+    if (rank_ != root) scatter(slot(root, step), place, chunk(k));
   };
-  auto consume = [&](uint32_t k, uint32_t step) {
-    if (rank_ == root) return true;
-    if (!wait((*flags_)[root]->published, step + 1, waiting_)) return false;
-    scatter(slot(root, step), place, Range(bytes, chunk_bytes(), k).bytes);
-    return true;
-  };
-  return two_stages(parts(bytes, chunk_bytes()), publish, consume);
+  return protocol_.move(parts(bytes, chunk_bytes()), root, publish, take);
 }
 
 // ---- alltoall
@@ -113,7 +101,7 @@ bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::ve
   const size_t table_bytes = size_ * sizeof(uint32_t);
   size_t total = 0;
   for (size_t bytes : to_send) total += bytes;
-  if (!begin_once(kOnceBytes)) return false;
+  if (!protocol_.begin_showing(staged(kOnceBytes))) return false;
   if (table_bytes + total <= kOnceBytes) {
     std::byte* mine = once_bytes(rank_, kOnceBytes);
     auto offset = static_cast<uint32_t>(table_bytes);
@@ -127,13 +115,13 @@ bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::ve
   } else {
     steps = parts(*std::max_element(to_send.begin(), to_send.end()), sub_bytes_);
   }
-  std::memcpy(once_.inline_bytes(rank_), &steps, sizeof steps);
-  once_.show();
-  if (!once_.await_all()) return false;
+  std::memcpy(inline_bytes(rank_), &steps, sizeof steps);
+  protocol_.show();
+  if (!protocol_.await_all_shown()) return false;
   for (int i = 1; i < size_; ++i) {
     int member = after(i);
     uint32_t theirs = 0;
-    std::memcpy(&theirs, once_.inline_bytes(member), sizeof theirs);
+    std::memcpy(&theirs, inline_bytes(member), sizeof theirs);
     steps = std::max(steps, theirs);
     if (theirs > 0) continue;
     const std::byte* from = once_bytes(member, kOnceBytes);
@@ -152,23 +140,18 @@ bool ShmCommunicator::alltoall_pipelined(const std::vector<Pieces>& in, const st
                                          const std::vector<size_t>& to_come, uint32_t steps) {
   std::vector<Cursor> input = cursors_of(in), output = cursors_of(out);
   auto publish = [&](uint32_t k, uint32_t step) {
-    if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      Range chunk(to_send[member], sub_bytes_, k);
-      gather(input[member], sub_slot(rank_, step, member), chunk.bytes);
+      gather(input[member], sub_slot(step, input_for(rank_, member)),
+             Range(to_send[member], sub_bytes_, k).bytes);
     }
-    return true;
   };
-  auto consume = [&](uint32_t k, uint32_t step) {
-    for (int i = 1; i < size_; ++i) {
-      int member = after(i);
-      if (!wait((*flags_)[member]->published, step + 1, waiting_)) return false;
-      scatter(sub_slot(member, step, rank_), output[member], Range(to_come[member], sub_bytes_, k).bytes);
-    }
-    return true;
+  auto take = [&](uint32_t k, uint32_t step, int member) {
+    if (member == rank_) return;
+    scatter(sub_slot(step, input_for(member, rank_)), output[member],
+            Range(to_come[member], sub_bytes_, k).bytes);
   };
-  return two_stages(steps, publish, consume);
+  return protocol_.move(steps, -1, publish, take);
 }
 
 }  // namespace hvd

@@ -24,11 +24,11 @@ Status ShmCommunicator::allreduce(const Reduction& reduction, const Pieces& in, 
 
 bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                      size_t bytes) {
-  if (!begin_once(bytes)) return false;
+  if (!protocol_.begin_showing(staged(bytes))) return false;
   Cursor mine(in);
   gather(mine, once_bytes(rank_, bytes), bytes);
-  once_.show();
-  if (!once_.await_all()) return false;
+  protocol_.show();
+  if (!protocol_.await_all_shown()) return false;
   for (int member = 0; member < size_; ++member) sources_[member] = once_bytes(member, bytes);
   Cursor from(in), to(out);
   reduce(reduction, from, rank_, sources_, -1, to, bytes);
@@ -36,10 +36,7 @@ bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& i
   return true;
 }
 
-// Chunk k is cut into a part for each member, who reduces it. The result takes the place of what the next
-// member has put there for it: between two ranks, the memory in which an input came is the one in which its
-// result goes back. Three steps of the pipeline overlap: the input of chunk k, the reduction of chunk k-1 and
-// the output of chunk k-2.
+// Chunk k is cut into a part for each member, who reduces it.
 bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                           size_t bytes) {
   const uint32_t steps = parts(bytes, sub_bytes_ * size_);
@@ -47,53 +44,31 @@ bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Piec
   auto range = [&](uint32_t k, int member) {
     return Range(bytes, part, static_cast<size_t>(k) * size_ + member);
   };
-  if (!own_staging()) return false;
-  staging_.steps = steps_ + steps;
-  RankFlags& mine = *(*flags_)[rank_];
   Cursor input(in), own_input(in), own_output(out), output(out), next(in);
 
-  auto publish = [&](uint32_t k) {
-    const uint32_t step = steps_ + k;
-    if (!wait_others(&RankFlags::fetched, step + 1 - kSlots)) return false;
+  auto publish = [&](uint32_t k, uint32_t step) {
     for (int i = 1; i < size_; ++i) {
       Range chunk = range(k, after(i));
       input.seek(chunk.offset);
-      gather(input, sub_slot(rank_, step, after(i)), chunk.bytes);
+      gather(input, sub_slot(step, input_for(rank_, after(i))), chunk.bytes);
     }
-    post_published(k);
-    return true;
   };
-  auto combine = [&](uint32_t k) {
-    const uint32_t step = steps_ + k;
-    if (!await_published(k)) return false;
-    for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
+  auto combine = [&](uint32_t k, uint32_t step) {
+    keep_apart(k, steps);
+    find_sources(step);
     Range chunk = range(k, rank_);
     own_input.seek(chunk.offset);
     own_output.seek(chunk.offset);
-    reduce(reduction, own_input, rank_, sources_, after(1), own_output, chunk.bytes,
+    reduce(reduction, own_input, rank_, sources_, result_of(rank_, size_).owner, own_output, chunk.bytes,
            next.look(range(k + 2, after(1)).offset));
-    post(mine.reduced, step + 1);
-    return true;
   };
-  auto fetch = [&](uint32_t k) {
-    const uint32_t step = steps_ + k;
-    for (int i = 1; i < size_; ++i) {
-      if (!wait((*flags_)[after(i)]->reduced, step + 1, waiting_)) return false;
-      Range chunk = range(k, after(i));
-      output.seek(chunk.offset);
-      scatter(sub_slot(after(i + 1), step, after(i)), output, chunk.bytes,
-              next.look(i == 1 ? range(k + 2, rank_).offset : range(k + 3, after(i)).offset));
-    }
-    post(mine.fetched, step + 1);
-    return true;
+  auto fetch = [&](uint32_t k, uint32_t step, int member) {
+    Range chunk = range(k, member);
+    output.seek(chunk.offset);
+    scatter(sub_slot(step, result_of(member, size_)), output, chunk.bytes,
+            next.look(member == after(1) ? range(k + 2, rank_).offset : range(k + 3, member).offset));
   };
-  for (uint32_t k = 0; k < steps + 2; ++k) {
-    if (k < steps && !publish(k)) return false;
-    if (k >= 1 && k - 1 < steps && !combine(k - 1)) return false;
-    if (k >= 2 && !fetch(k - 2)) return false;
-  }
-  end_steps(steps);
-  return true;
+  return protocol_.reduce_and_share(steps, publish, combine, fetch);
 }
 
 // ---- reducescatter
@@ -108,7 +83,7 @@ Status ShmCommunicator::reducescatter(const Reduction& reduction, const std::vec
 
 bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in,
                                          const Pieces& out, size_t bytes) {
-  if (!begin_once(bytes)) return false;
+  if (!protocol_.begin_showing(staged(bytes))) return false;
   std::byte* mine = once_bytes(rank_, bytes);
   size_t offset = 0, own_offset = 0;
   for (int member = 0; member < size_; ++member) {
@@ -121,8 +96,8 @@ bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::
     }
     offset += share;
   }
-  once_.show();
-  if (!once_.await_all()) return false;
+  protocol_.show();
+  if (!protocol_.await_all_shown()) return false;
   for (int member = 0; member < size_; ++member) sources_[member] = once_bytes(member, bytes) + own_offset;
   Cursor from(in[rank_]), to(out);
   reduce(reduction, from, rank_, sources_, -1, to, total_bytes(out));
@@ -134,22 +109,21 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
                                               const Pieces& out, size_t largest) {
   std::vector<Cursor> input = cursors_of(in);
   const std::vector<size_t> bytes = bytes_of(in);
+  const uint32_t steps = parts(largest, sub_bytes_);
+  auto chunk = [&](int member, uint32_t k) { return Range(bytes[member], sub_bytes_, k).bytes; };
   Cursor output(out);
   auto publish = [&](uint32_t k, uint32_t step) {
-    if (!wait_others(&RankFlags::reduced, step + 1 - kSlots)) return false;
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
-      gather(input[member], sub_slot(rank_, step, member), Range(bytes[member], sub_bytes_, k).bytes);
+      gather(input[member], sub_slot(step, input_for(rank_, member)), chunk(member, k));
     }
-    return true;
   };
-  auto consume = [&](uint32_t k, uint32_t step) {
-    if (!await_published(k)) return false;
-    for (int member = 0; member < size_; ++member) sources_[member] = sub_slot(member, step, rank_);
-    reduce(reduction, input[rank_], rank_, sources_, -1, output, Range(bytes[rank_], sub_bytes_, k).bytes);
-    return true;
+  auto combine = [&](uint32_t k, uint32_t step) {
+    keep_apart(k, steps);
+    find_sources(step);
+    reduce(reduction, input[rank_], rank_, sources_, -1, output, chunk(rank_, k));
   };
-  return two_stages(parts(largest, sub_bytes_), publish, consume);
+  return protocol_.reduce(steps, publish, combine);
 }
 
 }  // namespace hvd

@@ -1,40 +1,39 @@
-#include "comm/shm_transport.h"
-
-#include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "base/processors.h"
 #include "comm/local.h"
+#include "comm/shm_communicator.h"
 
 namespace hvd {
 
 namespace {
 
+// Small enough for the ring to stay in the caches, which ranks may have to share.
+size_t sub_slot_bytes(int ranks_on_host) { return crowded(ranks_on_host) ? 24 << 10 : kSubSlotBytes; }
+
 class ShmTransport final : public Transport {
  public:
   ShmTransport(void* memory, int rank, int size, const AbortSignal& abort)
-      : segment_(memory, size), rank_(rank), abort_(abort) {}
+      : segment_(memory, size, sub_slot_bytes(size)), rank_(rank), abort_(abort) {}
 
   const char* name() const override { return "shm"; }
 
   std::unique_ptr<Communicator> open(int slot, std::vector<int> members) override {
     if (members.size() == 1) return make_local_communicator();
-    return make_shm_communicator(segment_, staging_, slot, std::move(members), rank_, abort_);
+    return std::make_unique<ShmCommunicator>(segment_, staging_, slot, std::move(members), rank_, abort_);
   }
 
   void reset(int slot) override {
-    RankFlags& flags = segment_.flags(slot, rank_);
-    for (Flag* flag : {&flags.once[0], &flags.once[1], &flags.once_done, &flags.published, &flags.reduced,
-                       &flags.fetched}) {
-      flag->value.store(0, std::memory_order_release);
-    }
+    for (Flag& flag : segment_.flags(slot, rank_).counters) flag.value.store(0, std::memory_order_release);
     // The barrier before this call has shown that everything was read.
-    if (staging_.slot == slot) staging_ = StagingUse();
+    if (staging_.group && staging_.group->slot() == slot) staging_ = {};
   }
 
  private:
-  ShmSegment segment_;
-  StagingUse staging_;
-  int rank_;
+  const ShmSegment segment_;
+  StagingUse<ShmGroup> staging_;
+  const int rank_;
   const AbortSignal& abort_;
 };
 

@@ -1,10 +1,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "base/processors.h"
 #include "check.h"
-#include "comm/shm_once.h"
+#include "comm/shm_group.h"
 
 using namespace hvd;
 
@@ -69,18 +71,23 @@ TEST(moving_keeps_what_is_allowed) {
 }
 
 TEST(who_meets_another_on_its_processor_moves) {
-  RankFlags flags[2] = {};
-  const MemberFlags members = {&flags[0], &flags[1]};
+  std::vector<std::byte> memory(ShmSegment::bytes(2) + 4096);
+  void* start = memory.data();
+  size_t space = memory.size();
+  ShmSegment segment(std::align(4096, ShmSegment::bytes(2), start, space), 2, kSubSlotBytes);
   const AbortSignal abort;
-  const Waiting waiting{abort, false};
-  ShmPlaces first_place(members, 0), second_place(members, 1);
-  ShmOnce first(members, 0, waiting, first_place), second(members, 1, waiting, second_place);
+  StagingUse<ShmGroup> staging[2];
+  auto member = [&](int rank) {
+    auto group = std::make_shared<ShmGroup>(segment, 0, std::vector<int>{0, 1}, rank, abort);
+    return ShmProtocol<ShmGroup>(group, staging[rank]);
+  };
+  auto first = member(0), second = member(1);
   const bool moved = moves([&] {
-    for (ShmOnce* member : {&first, &second}) {
-      CHECK(member->begin_writing());
-      member->show();
+    for (auto* protocol : {&first, &second}) {
+      CHECK(protocol->begin_showing(false));
+      protocol->show();
     }
-    CHECK(second.await_all());
+    CHECK(second.await_all_shown());
   });
   const cpu_set_t allowed = allowed_processors();
   CHECK(moved || CPU_COUNT(&allowed) == 1);
