@@ -125,7 +125,7 @@ TEST(a_broadcast_right_after_an_allreduce) {
   run_ranks(Kind::kShm, 3, [](Communicator& comm, Transport&) {
     Random mine(seed() + static_cast<uint64_t>(comm.rank()));
     chance = &mine;
-    for (uint64_t operation = 0; operation < 200; ++operation) {
+    for (uint64_t operation = 0; operation < 60; ++operation) {
       dawdle(mine);
       if (comm.rank() == 0) stops = 0;  // the root hurries
       check_allreduce(comm, {DataType::kFloat32, ReduceOp::kSum, 1.0, 1}, 40000, operation);
