@@ -65,6 +65,7 @@ void put(Writer& out, const Operation& operation) {
   out.text(operation.text);
   out.number(operation.process_set);
   out.text(operation.name);
+  out.number<uint8_t>(operation.report);
   out.number<uint32_t>(static_cast<uint32_t>(operation.items.size()));
   for (const Item& item : operation.items) {
     out.number(item.cached_id);
@@ -84,6 +85,9 @@ Operation get_operation(Reader& in) {
   operation.text = in.text();
   operation.process_set = in.number<int32_t>();
   operation.name = in.text();
+  auto report = in.number<uint8_t>();
+  if (report > 1) in.fail();
+  operation.report = report == 1;
   size_t count = in.count(4);
   for (size_t i = 0; i < count && in.ok(); ++i) {
     Item item;
@@ -118,8 +122,8 @@ std::vector<uint8_t> finish(Writer& out) {
 
 }  // namespace
 
-std::vector<uint8_t> encode_request(const Descriptor& descriptor) {
-  Writer out = start(MessageType::kRequest);
+std::vector<uint8_t> encode_request(MessageType type, const Descriptor& descriptor) {
+  Writer out = start(type);
   put(out, descriptor);
   return finish(out);
 }
@@ -150,7 +154,8 @@ std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
 std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
     case MessageType::kRequest:
-      return encode_request(message.descriptor);
+    case MessageType::kResent:
+      return encode_request(message.type, message.descriptor);
     case MessageType::kOperation:
       return encode_operation(message.operation);
     case MessageType::kCached:
@@ -170,6 +175,7 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
   message->type = static_cast<MessageType>(in.number<uint8_t>());
   switch (message->type) {
     case MessageType::kRequest:
+    case MessageType::kResent:
       message->descriptor = get_descriptor(in);
       break;
     case MessageType::kOperation:
@@ -185,7 +191,7 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
       message->text = in.text();
       break;
     case MessageType::kShutdownAck:
-    case MessageType::kIdle:
+    case MessageType::kDone:
     case MessageType::kClosed:
     case MessageType::kHeartbeat:
       break;
