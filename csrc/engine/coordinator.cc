@@ -130,7 +130,7 @@ void Coordinator::handle(int rank, wire::Message& message) {
       if (message.type == MessageType::kRequest) {
         negotiation_.request(rank, std::move(message.descriptor), Clock::now());
       } else {
-        negotiation_.resent(rank, std::move(message.descriptor), Clock::now());
+        negotiation_.resent(rank, message.id, std::move(message.descriptor), Clock::now());
       }
       return;
     case MessageType::kCached:

@@ -212,7 +212,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     task->handle = *handle;
     handles_.emplace(*handle, task);
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
-                               : wire::encode_request(MessageType::kRequest, task->descriptor);
+                               : wire::encode_request(task->descriptor);
     sending.lock();  // announced in the order of the checks, whichever thread is faster
   }
   announce(frame, std::move(sending));
@@ -523,7 +523,7 @@ void Engine::resend(uint32_t id) {
     for (auto& entry : pending_) {
       if (entry.second->sent_as != id) continue;
       entry.second->sent_as = 0;
-      frame = wire::encode_request(MessageType::kResent, entry.second->descriptor);
+      frame = wire::encode_resent(id, entry.second->descriptor);
       break;
     }
   }

@@ -82,12 +82,11 @@ void Negotiation::wait(int rank, Waiting waiting) {
   waiting_[static_cast<size_t>(rank)].push_back(std::move(waiting));
 }
 
-void Negotiation::resent(int rank, Descriptor descriptor, Time now) {
+void Negotiation::resent(int rank, uint32_t id, Descriptor descriptor, Time now) {
   auto& waiting = waiting_[static_cast<size_t>(rank)];
-  // Answers come in the order of the questions.
-  auto answered = std::find_if(waiting.begin(), waiting.end(), [](const Waiting& w) { return w.asked; });
-  if (answered == waiting.end()) return;
-  *answered = {0, std::move(descriptor)};
+  auto meant = std::find_if(waiting.begin(), waiting.end(), [id](const Waiting& w) { return w.id == id; });
+  if (meant == waiting.end()) return;
+  *meant = {0, std::move(descriptor)};
   count_waiting(rank, now);
 }
 

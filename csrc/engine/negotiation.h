@@ -58,7 +58,7 @@ class Negotiation {
   // The same by cache id.
   void cached(int rank, uint32_t id, Time now);
   // The answer to a question: what the rank meant by an id that is forgotten.
-  void resent(int rank, wire::Descriptor descriptor, Time now);
+  void resent(int rank, uint32_t id, wire::Descriptor descriptor, Time now);
   // Who must be asked to send which request whole, since the last call.
   std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
   // What a cache id stands for; nullptr if it is forgotten.

@@ -281,12 +281,12 @@ TEST(what_follows_a_forgotten_id_waits_for_the_answer) {
   negotiation.request(1, allreduce("a"), kStart);
   CHECK(!negotiation.has_ready());  // rank 0 has not joined: it has "a", and that is still to come
   from_all(negotiation, 1, allreduce("b"));
-  negotiation.resent(0, allreduce("a"), kStart);  // remembered again, so "b" is forgotten while it waits
+  negotiation.resent(0, a, allreduce("a"), kStart);  // remembered again, so "b" is forgotten while it waits
   questions = negotiation.take_questions();
   CHECK(questions.size() == 1 && questions[0].rank == 0 && questions[0].id == b);
   auto releases = negotiation.release(kIdle);
   CHECK(releases.size() == 1 && name_of(releases[0]) == "a");
-  negotiation.resent(0, allreduce("b"), kStart);
+  negotiation.resent(0, b, allreduce("b"), kStart);
   negotiation.request(1, simple(HVD_JOIN, "join.noname"), kStart);
   releases = negotiation.release(kIdle);
   CHECK(releases.size() == 2 && name_of(releases[0]) == "b" && name_of(releases[1]) == "join.noname");

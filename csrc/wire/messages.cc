@@ -109,6 +109,7 @@ Operation get_operation(Reader& in) {
 // Starts a frame; its length is filled in at the end.
 Writer start(MessageType type) {
   Writer out;
+  out.bytes().reserve(64);  // enough for most
   out.number<uint32_t>(0);
   out.number(type);
   return out;
@@ -122,8 +123,15 @@ std::vector<uint8_t> finish(Writer& out) {
 
 }  // namespace
 
-std::vector<uint8_t> encode_request(MessageType type, const Descriptor& descriptor) {
-  Writer out = start(type);
+std::vector<uint8_t> encode_request(const Descriptor& descriptor) {
+  Writer out = start(MessageType::kRequest);
+  put(out, descriptor);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor) {
+  Writer out = start(MessageType::kResent);
+  out.number(id);
   put(out, descriptor);
   return finish(out);
 }
@@ -154,8 +162,9 @@ std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
 std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
     case MessageType::kRequest:
+      return encode_request(message.descriptor);
     case MessageType::kResent:
-      return encode_request(message.type, message.descriptor);
+      return encode_resent(message.id, message.descriptor);
     case MessageType::kOperation:
       return encode_operation(message.operation);
     case MessageType::kCached:
@@ -175,7 +184,10 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
   message->type = static_cast<MessageType>(in.number<uint8_t>());
   switch (message->type) {
     case MessageType::kRequest:
+      message->descriptor = get_descriptor(in);
+      break;
     case MessageType::kResent:
+      message->id = in.number<uint32_t>();
       message->descriptor = get_descriptor(in);
       break;
     case MessageType::kOperation:

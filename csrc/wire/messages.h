@@ -20,7 +20,7 @@ enum class MessageType : uint8_t {
   kShutdown = 3,     // both ways; coordinator -> rank with a text
   kShutdownAck = 4,  // this rank has run everything released before
   kDone = 5,         // this rank has run an operation whose end it was to report
-  kResent = 6,       // Descriptor: the answer to kResend
+  kResent = 6,       // id, Descriptor: the answer to kResend
   // coordinator -> rank
   kOperation = 7,  // Operation: run it now
   kResend = 8,     // id: forgotten, send the whole request
@@ -86,7 +86,8 @@ struct Message {
 
 // A whole frame, ready to be sent.
 std::vector<uint8_t> encode(const Message& message);
-std::vector<uint8_t> encode_request(MessageType type, const Descriptor& descriptor);
+std::vector<uint8_t> encode_request(const Descriptor& descriptor);
+std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor);
 std::vector<uint8_t> encode_operation(const Operation& operation);
 std::vector<uint8_t> encode_simple(MessageType type);
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id);
