@@ -1,6 +1,8 @@
 #include "engine/agreement.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 namespace hvd {
 namespace {
@@ -54,8 +56,8 @@ bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const auto& left = a.tensors[i].shape;
     const auto& right = b.tensors[i].shape;
-    if (left.size() != right.size() || left.empty()) return false;
-    if (!std::equal(left.begin() + 1, left.end(), right.begin() + 1)) return false;
+    if (left.size() != right.size()) return false;
+    if (!left.empty() && !std::equal(left.begin() + 1, left.end(), right.begin() + 1)) return false;
   }
   return true;
 }
@@ -83,6 +85,11 @@ Status check_same(const Submission& first, const Submission& other) {
   if (a.kind == HVD_ADD_PROCESS_SET && a.numbers != b.numbers)
     return Status::invalid("Rank " + std::to_string(first.rank) + " and rank " + std::to_string(other.rank) +
                            " add process sets with different ranks; all ranks must add the same set.");
+  if (a.kind == HVD_REMOVE_PROCESS_SET && a.root_rank != b.root_rank)
+    return Status::invalid("Rank " + std::to_string(first.rank) + " removes process set " +
+                           std::to_string(a.root_rank) + ", rank " + std::to_string(other.rank) +
+                           " removes " + std::to_string(b.root_rank) +
+                           "; all ranks must remove the same set.");
   return {};
 }
 
@@ -114,6 +121,30 @@ Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
   return {};
 }
 
+// The bytes of `rows` rows of a tensor; false if no number can tell them.
+bool bytes_of_rows(const wire::TensorInfo& tensor, int64_t rows, int64_t* bytes) {
+  if (__builtin_mul_overflow(rows, static_cast<int64_t>(size_of(tensor.type)), bytes)) return false;
+  for (size_t i = 1; i < tensor.shape.size(); ++i)
+    if (__builtin_mul_overflow(*bytes, tensor.shape[i], bytes)) return false;
+  return true;
+}
+
+// Each rank's tensor is of a possible size; what they make together must be, too.
+Status check_total(const std::vector<Submission>& submissions) {
+  const Descriptor& common = *submissions.front().descriptor;
+  if (!varies_in_first_dim(common.kind)) return {};
+  for (size_t i = 0; i < common.tensors.size(); ++i) {
+    int64_t rows = 0, bytes = 0;
+    bool possible = true;
+    for (const Submission& submission : submissions)
+      possible &= !__builtin_add_overflow(rows, submission.descriptor->tensors[i].shape[0], &rows);
+    if (!possible || !bytes_of_rows(common.tensors[i], rows, &bytes))
+      return Status::aborted(std::string(kind_name(common.kind)) + " '" + common.name +
+                             "': the ranks' tensors together have more than 2^63 rows or bytes.");
+  }
+  return {};
+}
+
 }  // namespace
 
 const char* kind_name(int kind) {
@@ -140,7 +171,8 @@ Status check_agreement(const std::vector<Submission>& submissions, int members, 
     Status status = check_same(submissions.front(), other);
     if (!status.ok()) return status;
   }
-  return check_allowed(*submissions.front().descriptor, members, joined);
+  Status status = check_allowed(*submissions.front().descriptor, members, joined);
+  return status.ok() ? check_total(submissions) : status;
 }
 
 wire::Agreement make_agreement(const std::vector<Submission>& submissions) {
@@ -166,20 +198,17 @@ wire::Descriptor member_descriptor(const wire::Agreement& agreement, int index) 
 }
 
 int64_t agreement_bytes(const wire::Agreement& agreement) {
-  int64_t bytes = 0;
+  int64_t total = 0;
   for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
     const auto& tensor = agreement.common.tensors[i];
-    int64_t rows = 1;
-    int64_t row = static_cast<int64_t>(size_of(tensor.type)) * element_count(tensor.shape);
-    if (!agreement.first_dims.empty()) {
-      rows = 0;
-      for (int64_t dim : agreement.first_dims[i]) rows += dim;
-      std::vector<int64_t> rest(tensor.shape.begin() + 1, tensor.shape.end());
-      row = static_cast<int64_t>(size_of(tensor.type)) * element_count(rest);
-    }
-    bytes += rows * row;
+    int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+    if (!agreement.first_dims.empty())
+      rows = std::accumulate(agreement.first_dims[i].begin(), agreement.first_dims[i].end(), int64_t{0});
+    int64_t bytes = 0;
+    if (!bytes_of_rows(tensor, rows, &bytes) || __builtin_add_overflow(total, bytes, &total))
+      return std::numeric_limits<int64_t>::max();  // more than any threshold
   }
-  return bytes;
+  return total;
 }
 
 }  // namespace hvd

@@ -36,7 +36,9 @@ Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, cons
       abort_(abort),
       stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       negotiation_(options.negotiation),
-      acknowledged_(ranks_.size(), 0) {
+      acknowledged_(ranks_.size(), 0),
+      unfinished_(ranks_.size(), 0),
+      busy_(ranks_.size(), 0) {
   thread_ = start_thread("hvd-coordinator", [this] { run(); });
 }
 
@@ -107,6 +109,8 @@ void Coordinator::listen(int rank) {
         wire::Message message;
         if (wire::decode(data, size, &message)) {
           handle(rank, message);
+          for (const Negotiation::Question& question : negotiation_.take_questions())
+            send(question.rank, wire::encode_id(MessageType::kResend, question.id));
         } else {
           abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
                                         std::to_string(rank) + "."));
@@ -119,51 +123,70 @@ void Coordinator::listen(int rank) {
 void Coordinator::handle(int rank, wire::Message& message) {
   switch (message.type) {
     case MessageType::kRequest:
+    case MessageType::kResent:
       if (shutting_down_) return;
       timeline_->negotiate_begin(message.descriptor.name, kind_name(message.descriptor.kind));
       timeline_->rank_ready(message.descriptor.name, rank);
-      negotiation_.request(rank, std::move(message.descriptor), Clock::now());
+      if (message.type == MessageType::kRequest) {
+        negotiation_.request(rank, std::move(message.descriptor), Clock::now());
+      } else {
+        negotiation_.resent(rank, message.id, std::move(message.descriptor), Clock::now());
+      }
       return;
     case MessageType::kCached:
       if (shutting_down_) return;
       if (const wire::Descriptor* known = negotiation_.remembered(message.id)) {
         timeline_->negotiate_begin(known->name, kind_name(known->kind));
         timeline_->rank_ready(known->name, rank);
-        negotiation_.cached(rank, message.id, Clock::now());
-      } else {
-        send(rank, wire::encode_id(MessageType::kResend, message.id));
       }
+      negotiation_.cached(rank, message.id, Clock::now());
       return;
+    case MessageType::kDone:
+      return operation_done_by(rank);
     case MessageType::kShutdown:
       return begin_shutdown(rank);
     case MessageType::kShutdownAck:
       return acknowledge(rank);
-    default:  // kIdle only wakes this thread
+    default:
       return;
   }
 }
 
+void Coordinator::operation_done_by(int rank) {
+  auto index = static_cast<size_t>(rank);
+  if (rank == 0 || unfinished_[index] == 0)
+    return;  // rank 0 counts itself; its message only wakes this thread
+  busy_[index] = --unfinished_[index] >= kAhead;
+}
+
+bool Coordinator::rank_0_is_busy() {
+  auto busy = [this] { return sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead; };
+  if (!busy()) return false;
+  // Rank 0 may have caught up between the look and the flag; whoever sees it second acts.
+  holding_.store(true, std::memory_order_seq_cst);
+  return busy();
+}
+
 void Coordinator::release() {
   if (!negotiation_.has_ready() || shutting_down_) return;
-  bool hold = sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead;
-  if (hold) {
-    // Rank 0 may have caught up between the look and the flag; whoever sees it second acts.
-    holding_.store(true, std::memory_order_seq_cst);
-    hold = sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead;
-  }
-  std::vector<Negotiation::Release> releases = negotiation_.release(hold);
+  busy_[0] = rank_0_is_busy();
+  std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
     const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
   if (!releases.empty()) timeline_->cycle();
-  for (const Negotiation::Release& release : releases) {
+  for (Negotiation::Release& release : releases) {
     if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
     for (const wire::Item& item : release.operation.items) {
       const wire::Descriptor* known =
           item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
       if (known != nullptr) timeline_->negotiate_end(known->name);
     }
+    // How far a set has come is known from its first member: rank 0 counts, others tell.
+    const auto first = static_cast<size_t>(release.ranks->front());
+    release.operation.report = first != 0 && release.operation.code == HVD_OK;
+    if (release.operation.report) busy_[first] = ++unfinished_[first] >= kAhead;
     const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
     for (int rank : *release.ranks) {
       if (rank == 0) sent_to_rank_0_++;

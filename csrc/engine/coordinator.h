@@ -37,7 +37,7 @@ class Coordinator {
   // Adds what to poll for before the next serve().
   void append_polled(std::vector<pollfd>* polled);
 
-  // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kIdle message.
+  // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);
     return holding_.exchange(false, std::memory_order_seq_cst);
@@ -48,6 +48,8 @@ class Coordinator {
   bool finished();
   void listen(int rank);
   void handle(int rank, wire::Message& message);
+  void operation_done_by(int rank);
+  bool rank_0_is_busy();
   void release();
   void send(int rank, const std::vector<uint8_t>& frame);
   void begin_shutdown(int rank);
@@ -67,6 +69,8 @@ class Coordinator {
   std::vector<uint8_t> acknowledged_;
   size_t acknowledgements_ = 0;
   int64_t sent_to_rank_0_ = 0;
+  std::vector<int64_t> unfinished_;  // [rank]: operations it is to report the end of
+  std::vector<uint8_t> busy_;        // [rank]: has enough to do
   std::chrono::steady_clock::time_point next_stall_check_{};
   std::atomic<int64_t> executed_{0};
   std::atomic<bool> holding_{false};

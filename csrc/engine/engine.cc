@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "base/processors.h"
 #include "base/thread.h"
@@ -101,6 +102,10 @@ Status Engine::complete_and_check(Task* task) {
     descriptor.root_rank = descriptor.process_set;
     descriptor.process_set = 0;
   }
+  if (descriptor.kind >= HVD_JOIN && descriptor.process_set != 0)
+    return Status::invalid(subject + ": " + kind_name(descriptor.kind) +
+                           " is an operation of all ranks, not of process set " +
+                           std::to_string(descriptor.process_set) + ".");
   const auto& sets = executor_.process_sets();
   auto found = sets.find(descriptor.process_set);
   if (found == sets.end())
@@ -126,7 +131,8 @@ Status Engine::complete_and_check(Task* task) {
   if (descriptor.kind == HVD_ALLTOALL) {
     const auto n = static_cast<int64_t>(ranks.size());
     const auto& shape = descriptor.tensors.front().shape;
-    if (shape.empty()) {
+    if (std::any_of(descriptor.tensors.begin(), descriptor.tensors.end(),
+                    [](const wire::TensorInfo& tensor) { return tensor.shape.empty(); })) {
       descriptor.numbers.assign(ranks.size(), 0);  // refused by all ranks together
       return {};
     }
@@ -134,6 +140,11 @@ Status Engine::complete_and_check(Task* task) {
       if (shape[0] % n != 0)
         return Status::invalid(subject + ": without splits the first dimension (" + std::to_string(shape[0]) +
                                ") must be divisible by the number of ranks (" + std::to_string(n) + ").");
+      constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+      if (shape[0] / n > kLimit)
+        return Status::invalid(subject + ": alltoall would send " + std::to_string(shape[0] / n) +
+                               " rows to each rank, the limit is " + std::to_string(kLimit) +
+                               "; give the tensor fewer and longer rows.");
       descriptor.numbers.assign(ranks.size(), static_cast<int32_t>(shape[0] / n));
     }
     if (static_cast<int64_t>(descriptor.numbers.size()) != n)
@@ -144,9 +155,30 @@ Status Engine::complete_and_check(Task* task) {
       if (split < 0) return Status::invalid(subject + ": splits must not be negative.");
       sum += split;
     }
-    if (sum > shape[0])
-      return Status::invalid(subject + ": splits add up to " + std::to_string(sum) +
-                             ", more than the first dimension (" + std::to_string(shape[0]) + ").");
+    for (const wire::TensorInfo& tensor : descriptor.tensors)
+      if (sum > tensor.shape[0])
+        return Status::invalid(subject + ": splits add up to " + std::to_string(sum) +
+                               ", more than the first dimension (" + std::to_string(tensor.shape[0]) + ").");
+  }
+  return {};
+}
+
+// What this rank has joined or removed already does not take part in operations that come later: the
+// coordinator would count them for something else.
+Status Engine::check_restrictions(const Descriptor& descriptor) {
+  auto over = [this](const std::shared_ptr<Task>& task) {
+    auto found = pending_.find(operation_key(task->descriptor.process_set, task->descriptor.name));
+    return found == pending_.end() || found->second != task;
+  };
+  restricting_.erase(std::remove_if(restricting_.begin(), restricting_.end(), over), restricting_.end());
+  for (const auto& task : restricting_) {
+    const std::string subject = std::string(kind_name(descriptor.kind)) + " '" + descriptor.name + "'";
+    if (task->descriptor.kind == HVD_JOIN)
+      return Status::invalid(subject + ": rank " + std::to_string(rank_) +
+                             " has joined; it can submit operations again when join() has returned.");
+    if (task->descriptor.root_rank == descriptor.process_set)
+      return Status::invalid(subject + ": process set " + std::to_string(descriptor.process_set) +
+                             " is being removed; submit operations of it before that.");
   }
   return {};
 }
@@ -156,16 +188,20 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
   if (!status.ok()) return status;
   auto task = std::make_shared<Task>(request);
   std::vector<uint8_t> frame;
+  std::unique_lock<std::mutex> sending(send_mutex_, std::defer_lock);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!closed_.ok()) return closed_;
     status = complete_and_check(task.get());
+    if (status.ok()) status = check_restrictions(task->descriptor);
     if (!status.ok()) return status;
     std::string key = operation_key(task->descriptor.process_set, task->descriptor.name);
     auto [place, fresh] = pending_.try_emplace(key, task);
     if (!fresh)
       return Status::invalid("An operation named '" + task->descriptor.name +
                              "' is still pending; names must be unique among pending operations.");
+    const bool removes = task->descriptor.kind == HVD_REMOVE_PROCESS_SET && task->descriptor.root_rank != 0;
+    if (task->descriptor.kind == HVD_JOIN || removes) restricting_.push_back(task);
     auto known = cache_ids_.find(key);
     if (known != cache_ids_.end()) {
       const Remembered& remembered = cache_.at(known->second);
@@ -177,19 +213,21 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     handles_.emplace(*handle, task);
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
                                : wire::encode_request(task->descriptor);
+    sending.lock();  // announced in the order of the checks, whichever thread is faster
   }
-  announce(frame);
+  announce(frame, std::move(sending));
   return {};
 }
 
 void Engine::announce(const std::vector<uint8_t>& frame) {
-  bool unsent = false;
-  {
-    std::lock_guard<std::mutex> lock(send_mutex_);
-    if (control_.fd() < 0) return;
-    control_.send(frame);  // if the connection is broken, the watch says so to all pending tasks
-    unsent = control_.has_unsent();
-  }
+  announce(frame, std::unique_lock<std::mutex>(send_mutex_));
+}
+
+void Engine::announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending) {
+  if (control_.fd() < 0) return;
+  control_.send(frame);  // if the connection is broken, the watch says so to all pending tasks
+  const bool unsent = control_.has_unsent();
+  sending.unlock();
   if (unsent) wake();
 }
 
@@ -379,7 +417,8 @@ void Engine::handle(const uint8_t* data, size_t size) {
   switch (message.type) {
     case MessageType::kOperation:
       run_operation(message.operation);
-      if (coordinator_ && coordinator_->operation_done()) announce(wire::encode_simple(MessageType::kIdle));
+      if (coordinator_ ? coordinator_->operation_done() : is_to_report(message.operation))
+        announce(wire::encode_simple(MessageType::kDone));
       return;
     case MessageType::kResend:
       return resend(message.id);
@@ -401,6 +440,10 @@ void Engine::handle(const uint8_t* data, size_t size) {
     default:
       return;
   }
+}
+
+bool Engine::is_to_report(const wire::Operation& operation) const {
+  return operation.report && executor_.process_sets().at(operation.process_set).ranks.front() == rank_;
 }
 
 void Engine::run_operation(wire::Operation& operation) {
@@ -480,7 +523,7 @@ void Engine::resend(uint32_t id) {
     for (auto& entry : pending_) {
       if (entry.second->sent_as != id) continue;
       entry.second->sent_as = 0;
-      frame = wire::encode_request(entry.second->descriptor);
+      frame = wire::encode_resent(id, entry.second->descriptor);
       break;
     }
   }

@@ -72,7 +72,9 @@ class Engine {
 
   Status check(const hvd_request& request) const;
   Status complete_and_check(Task* task);
+  Status check_restrictions(const wire::Descriptor& descriptor);
   void announce(const std::vector<uint8_t>& frame);
+  void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
   void run();
   void run_until_finished();
   void drive();
@@ -81,6 +83,7 @@ class Engine {
   bool sleep_as_driver(double seconds);
   void wake();
   void handle(const uint8_t* data, size_t size);
+  bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);
@@ -102,6 +105,8 @@ class Engine {
   // Guards what application threads share with the engine thread.
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Task>> pending_;
+  std::vector<std::shared_ptr<Task>>
+      restricting_;  // joins and removals of process sets, pending or just over
   std::unordered_map<hvd_handle, std::shared_ptr<Task>> handles_;
   std::unordered_map<uint32_t, Remembered> cache_;
   std::unordered_map<std::string, uint32_t> cache_ids_;

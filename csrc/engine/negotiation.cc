@@ -8,8 +8,6 @@
 namespace hvd {
 namespace {
 
-constexpr int32_t kEveryone = -1;  // an audience: all ranks, those that have the name pending will know
-
 using wire::Agreement;
 using wire::Descriptor;
 using wire::Operation;
@@ -19,10 +17,8 @@ bool worth_remembering(const Descriptor& descriptor) {
   return descriptor.kind <= HVD_BARRIER && descriptor.name.find(".noname.") == std::string::npos;
 }
 
-// Joined ranks stand in for allreduce and barrier; these need everyone's own word.
-bool needs_every_vote(int kind) {
-  return kind == HVD_JOIN || kind == HVD_ADD_PROCESS_SET || kind == HVD_REMOVE_PROCESS_SET;
-}
+// Joined ranks stand in for the others; these change what follows and need everyone's own word.
+bool changes_the_world(int kind) { return kind > HVD_BARRIER; }
 
 template <typename T>
 void append(std::string* key, T value) {
@@ -51,87 +47,154 @@ std::string operation_key(int32_t process_set, const std::string& name) {
   return key.append(name);
 }
 
-Negotiation::Negotiation(Options options) : options_(options), joined_(static_cast<size_t>(options.size), 0) {
-  std::vector<int>& world = sets_[0];
+Negotiation::Negotiation(Options options)
+    : options_(options),
+      joined_(static_cast<size_t>(options.size), 0),
+      waiting_(static_cast<size_t>(options.size)),
+      cache_(options.cache_capacity) {
+  std::vector<int> world;
   for (int rank = 0; rank < options.size; ++rank) world.push_back(rank);
+  sets_[0] = std::make_shared<const std::vector<int>>(std::move(world));
 }
 
-const std::vector<int>* Negotiation::members(int process_set) const {
-  auto found = sets_.find(process_set);
-  return found == sets_.end() ? nullptr : &found->second;
+// ---- votes in the order in which their rank sent them
+// -----------------------------------------------------------
+// A rank that names a forgotten id is asked for the whole request. What it sent after that waits for the
+// answer: counted before, its join would stand in for an operation that the rank itself has ready, and a
+// process set could be gone, or be another one.
+
+void Negotiation::request(int rank, Descriptor descriptor, Time now) {
+  if (waiting_[static_cast<size_t>(rank)].empty()) return count(rank, std::move(descriptor), now);
+  wait(rank, {0, std::move(descriptor)});
 }
 
-Negotiation::Vote* Negotiation::vote_for(int rank, int32_t process_set, const std::string& name, int32_t kind,
-                                         const std::string& key, Time now) {
-  const std::vector<int>* ranks = members(process_set);
-  if (ranks == nullptr) return nullptr;
-  auto place = std::lower_bound(ranks->begin(), ranks->end(), rank);
-  if (place == ranks->end() || *place != rank) return nullptr;
+void Negotiation::cached(int rank, uint32_t id, Time now) {
+  const AgreementCache::Entry* entry = cache_.find(id);
+  if (entry != nullptr && waiting_[static_cast<size_t>(rank)].empty()) return count(rank, *entry, now);
+  wait(rank, {id, {}});
+}
+
+void Negotiation::wait(int rank, Waiting waiting) {
+  if (waiting.id != 0 && cache_.find(waiting.id) == nullptr) {
+    waiting.asked = true;
+    questions_.push_back({rank, waiting.id});
+  }
+  waiting_[static_cast<size_t>(rank)].push_back(std::move(waiting));
+}
+
+void Negotiation::resent(int rank, uint32_t id, Descriptor descriptor, Time now) {
+  auto& waiting = waiting_[static_cast<size_t>(rank)];
+  auto meant = std::find_if(waiting.begin(), waiting.end(), [id](const Waiting& w) { return w.id == id; });
+  if (meant == waiting.end()) return;
+  *meant = {0, std::move(descriptor)};
+  count_waiting(rank, now);
+}
+
+void Negotiation::count_waiting(int rank, Time now) {
+  auto& waiting = waiting_[static_cast<size_t>(rank)];
+  while (!waiting.empty() && !waiting.front().asked) {
+    Waiting& first = waiting.front();
+    const AgreementCache::Entry* entry = cache_.find(first.id);
+    if (first.id != 0 && entry == nullptr) {  // forgotten while it waited
+      first.asked = true;
+      questions_.push_back({rank, first.id});
+      return;
+    }
+    if (entry != nullptr) {
+      count(rank, *entry, now);
+    } else {
+      count(rank, std::move(first.descriptor), now);
+    }
+    waiting.pop_front();
+  }
+}
+
+const Descriptor* Negotiation::remembered(uint32_t id) const {
+  const AgreementCache::Entry* entry = cache_.find(id);
+  return entry == nullptr ? nullptr : &entry->agreement->common;
+}
+
+// ---- counting
+// ---------------------------------------------------------------------------------------------------
+
+Negotiation::Vote* Negotiation::vote_for(int rank, const Descriptor& descriptor, const std::string& key,
+                                         Time now, size_t* member) {
+  auto set = sets_.find(descriptor.process_set);
+  if (set == sets_.end() || !std::binary_search(set->second->begin(), set->second->end(), rank)) {
+    fail({rank}, descriptor.process_set, descriptor.name,
+         Status::invalid("Process set " + std::to_string(descriptor.process_set) + " of '" + descriptor.name +
+                         "' does not exist any more."));
+    return nullptr;
+  }
+  const Ranks& ranks = set->second;
   auto [found, fresh] = votes_.try_emplace(key);
   Vote& vote = found->second;
   if (fresh) {
-    vote.process_set = process_set;
-    vote.name = name;
-    vote.kind = kind;
+    vote.number = next_number_++;
+    vote.process_set = descriptor.process_set;
+    vote.ranks = ranks;
+    vote.name = descriptor.name;
+    vote.kind = descriptor.kind;
     vote.since = now;
     vote.voted.assign(ranks->size(), 0);
   }
-  auto index = static_cast<size_t>(place - ranks->begin());
-  if (vote.voted[index]) return nullptr;
-  vote.voted[index] = 1;
+  *member = static_cast<size_t>(std::lower_bound(ranks->begin(), ranks->end(), rank) - ranks->begin());
+  if (vote.voted[*member]) return nullptr;  // a rank has a name pending only once: this is the same operation
+  vote.voted[*member] = 1;
+  vote.in_person |= changes_the_world(descriptor.kind);
   vote.count++;
   vote.last_rank = rank;
   return &vote;
 }
 
-void Negotiation::request(int rank, Descriptor descriptor, Time now) {
-  std::string key = operation_key(descriptor.process_set, descriptor.name);
+void Negotiation::count(int rank, Descriptor descriptor, Time now) {
+  const std::string key = operation_key(descriptor.process_set, descriptor.name);
+  size_t member = 0;
+  Vote* vote = vote_for(rank, descriptor, key, now, &member);
+  if (vote == nullptr) return;
+  if (vote->full.empty()) vote->full.resize(vote->ranks->size());
   const int kind = descriptor.kind;
-  Vote* vote = vote_for(rank, descriptor.process_set, descriptor.name, kind, key, now);
-  if (vote == nullptr) {
-    return fail(kEveryone, descriptor.process_set, descriptor.name, HVD_INVALID_ARGUMENT,
-                "Process set " + std::to_string(descriptor.process_set) + " of '" + descriptor.name +
-                    "' does not exist any more.");
-  }
-  const std::vector<int>& ranks = *members(descriptor.process_set);
-  if (vote->full.empty()) vote->full.resize(ranks.size());
-  auto index = static_cast<size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  vote->full[index] = std::make_unique<Descriptor>(std::move(descriptor));
-  if (kind == HVD_JOIN && !joined_[static_cast<size_t>(rank)]) {
-    joined_[static_cast<size_t>(rank)] = 1;
-    joined_count_++;
-    // What only this rank was missing for can run now.
-    std::vector<std::string> keys;
-    for (const auto& entry : votes_) keys.push_back(entry.first);
-    for (const std::string& other : keys) finish_if_complete(other);
-    return;
-  }
+  vote->full[member] = std::make_unique<Descriptor>(std::move(descriptor));
+  if (kind == HVD_JOIN) join(rank);
   finish_if_complete(key);
 }
 
-const Descriptor* Negotiation::remembered(uint32_t id) const {
-  auto found = cache_.find(id);
-  return found == cache_.end() ? nullptr : &found->second.agreement->common;
-}
-
-void Negotiation::cached(int rank, uint32_t id, Time now) {
-  CacheEntry& entry = cache_.at(id);
-  const Descriptor& common = entry.agreement->common;
-  Vote* vote = vote_for(rank, common.process_set, common.name, common.kind, entry.key, now);
-  if (vote == nullptr) return;
-  ages_.splice(ages_.end(), ages_, entry.age);
-  if (!vote->cached) vote->cached = entry.agreement;
+void Negotiation::count(int rank, const AgreementCache::Entry& entry, Time now) {
   const std::string key = entry.key;  // finishing may replace the entry
+  size_t member = 0;
+  Vote* vote = vote_for(rank, entry.agreement->common, key, now, &member);
+  if (vote == nullptr) return;
+  cache_.use(entry);
+  if (!vote->cached) vote->cached = entry.agreement;
   finish_if_complete(key);
 }
 
 bool Negotiation::complete(const Vote& vote) const {
   if (vote.count == static_cast<int>(vote.voted.size())) return true;
-  if (joined_count_ == 0 || needs_every_vote(vote.kind)) return false;
-  const std::vector<int>& ranks = *members(vote.process_set);
-  for (size_t i = 0; i < ranks.size(); ++i)
-    if (!vote.voted[i] && !joined_[static_cast<size_t>(ranks[i])]) return false;
+  if (joined_count_ == 0 || vote.in_person) return false;
+  for (size_t i = 0; i < vote.voted.size(); ++i)
+    if (!vote.voted[i] && !joined_[static_cast<size_t>((*vote.ranks)[i])]) return false;
   return true;
+}
+
+// What only this rank was missing for can run now. It must before the join is finished: then nobody stands in
+// any more.
+void Negotiation::join(int rank) {
+  joined_count_ += !joined_[static_cast<size_t>(rank)];
+  joined_[static_cast<size_t>(rank)] = 1;
+  std::vector<std::string> keys;
+  for (const Vote* vote : by_arrival())
+    if (!vote->in_person && complete(*vote)) keys.push_back(operation_key(vote->process_set, vote->name));
+  for (const std::string& key : keys) finish_if_complete(key);
+}
+
+// The joins among these votes have failed, because another operation has the same name.
+void Negotiation::leave_join(const Vote& vote) {
+  for (size_t i = 0; i < vote.full.size(); ++i) {
+    if (!vote.full[i] || vote.full[i]->kind != HVD_JOIN) continue;
+    joined_[static_cast<size_t>((*vote.ranks)[i])] = 0;
+    joined_count_--;
+  }
 }
 
 void Negotiation::finish_if_complete(const std::string& key) {
@@ -143,10 +206,10 @@ void Negotiation::finish_if_complete(const std::string& key) {
 }
 
 void Negotiation::finish(Vote& vote) {
-  const std::vector<int>& ranks = *members(vote.process_set);
+  const std::vector<int>& ranks = *vote.ranks;
   const bool everyone = vote.count == static_cast<int>(ranks.size());
   if (vote.full.empty() && (everyone || vote.kind == HVD_ALLREDUCE || vote.kind == HVD_BARRIER)) {
-    return ready(vote.cached);
+    return ready(vote.ranks, vote.cached);
   }
   // Some rank sent the whole request: check all against each other.
   std::vector<Descriptor> rebuilt;
@@ -162,8 +225,10 @@ void Negotiation::finish(Vote& vote) {
     submissions.push_back({ranks[i], descriptor});
   }
   Status status = check_agreement(submissions, static_cast<int>(ranks.size()), !everyone);
-  if (!status.ok()) return fail(vote.process_set, vote.process_set, vote.name, status.code(), status.text());
-
+  if (!status.ok()) {
+    leave_join(vote);
+    return fail(vote, status);
+  }
   auto agreement = std::make_shared<Agreement>(make_agreement(submissions));
   if (vote.kind == HVD_JOIN) {
     agreement->result = vote.last_rank;
@@ -171,66 +236,74 @@ void Negotiation::finish(Vote& vote) {
     joined_count_ = 0;
   }
   if (vote.kind == HVD_ADD_PROCESS_SET || vote.kind == HVD_REMOVE_PROCESS_SET) {
-    std::string error = apply_process_set_change(agreement->common, &agreement->result);
-    if (!error.empty())
-      return fail(vote.process_set, vote.process_set, vote.name, HVD_INVALID_ARGUMENT, error);
+    status = change_process_sets(agreement->common, &agreement->result);
+    if (!status.ok()) return fail(vote, status);
   }
   if (everyone && worth_remembering(agreement->common))
-    remember(agreement, operation_key(vote.process_set, vote.name));
-  ready(std::move(agreement));
+    cache_.remember(agreement, operation_key(vote.process_set, vote.name));
+  ready(vote.ranks, std::move(agreement));
 }
 
-std::string Negotiation::apply_process_set_change(const Descriptor& common, int64_t* result) {
+Status Negotiation::change_process_sets(const Descriptor& common, int64_t* result) {
   if (common.kind == HVD_REMOVE_PROCESS_SET) {
-    int id = common.root_rank;  // which set to remove; the request itself is one of the global set
-    if (id == 0 || sets_.erase(id) == 0)
-      return "There is no process set " + std::to_string(id) + " to remove.";
-    *result = id;
-    for (auto vote = votes_.begin(); vote != votes_.end();) {
-      if (vote->second.process_set == id) {
-        fail(kEveryone, id, vote->second.name, HVD_INVALID_ARGUMENT,
-             "Process set " + std::to_string(id) + " was removed while '" + vote->second.name +
-                 "' was pending.");
-        vote = votes_.erase(vote);
-      } else {
-        ++vote;
-      }
-    }
-    std::vector<uint32_t> stale;
-    for (const auto& entry : cache_)
-      if (entry.second.agreement->common.process_set == id) stale.push_back(entry.first);
-    for (uint32_t cached : stale) forget(cached);
-    return {};
+    *result = common.root_rank;  // which set to remove; the request itself is one of the global set
+    return remove_process_set(common.root_rank);
   }
   std::vector<int> ranks(common.numbers.begin(), common.numbers.end());
   for (const auto& set : sets_)
-    if (set.second == ranks)
-      return "A process set with the same ranks already exists (id " + std::to_string(set.first) + ").";
+    if (*set.second == ranks)
+      return Status::invalid("A process set with the same ranks already exists (id " +
+                             std::to_string(set.first) + ").");
   int id = 1;
   while (sets_.count(id)) ++id;
   if (id >= kMaxCommunicators)
-    return "There can be at most " + std::to_string(kMaxCommunicators - 1) +
-           " process sets at a time; remove some first.";
-  sets_[id] = std::move(ranks);
+    return Status::invalid("There can be at most " + std::to_string(kMaxCommunicators - 1) +
+                           " process sets at a time; remove some first.");
+  sets_[id] = std::make_shared<const std::vector<int>>(std::move(ranks));
   *result = id;
   return {};
 }
 
-void Negotiation::fail(int32_t audience, int32_t process_set, const std::string& name, int code,
-                       std::string text) {
+Status Negotiation::remove_process_set(int32_t id) {
+  if (id == 0 || sets_.erase(id) == 0)
+    return Status::invalid("There is no process set " + std::to_string(id) + " to remove.");
+  for (const Vote* vote : by_arrival()) {
+    if (vote->process_set != id) continue;
+    fail(*vote, Status::invalid("Process set " + std::to_string(id) + " was removed while '" + vote->name +
+                                "' was pending."));
+    votes_.erase(operation_key(id, vote->name));
+  }
+  cache_.forget_process_set(id);
+  return {};
+}
+
+// ---- what is ready
+// ----------------------------------------------------------------------------------------------
+
+void Negotiation::fail(const Vote& vote, const Status& reason) {
+  std::vector<int> voters;
+  for (size_t i = 0; i < vote.voted.size(); ++i)
+    if (vote.voted[i]) voters.push_back((*vote.ranks)[i]);
+  fail(std::move(voters), vote.process_set, vote.name, reason, vote.in_person);
+}
+
+void Negotiation::fail(std::vector<int> ranks, int32_t process_set, const std::string& name,
+                       const Status& reason, bool in_order) {
   Ready failure;
-  failure.audience = audience;
-  failure.operation.code = code;
-  failure.operation.text = std::move(text);
+  failure.ranks = std::make_shared<const std::vector<int>>(std::move(ranks));
+  failure.operation.code = reason.code();
+  failure.operation.text = reason.text();
   failure.operation.process_set = process_set;
   failure.operation.name = name;
+  failure.in_order = in_order;
   ready_.push_back(std::move(failure));
 }
 
-void Negotiation::ready(AgreementPtr agreement) {
+void Negotiation::ready(Ranks ranks, AgreementPtr agreement) {
   const Descriptor& common = agreement->common;
   Ready entry;
-  entry.audience = common.process_set;
+  entry.ranks = std::move(ranks);
+  entry.in_order = changes_the_world(common.kind);
   entry.bytes = agreement_bytes(*agreement);
   bool fusable = !common.tensors.empty() && options_.fusion_threshold > 0 &&
                  !(options_.disable_group_fusion && common.tensors.size() > 1);
@@ -239,39 +312,24 @@ void Negotiation::ready(AgreementPtr agreement) {
   ready_.push_back(std::move(entry));
 }
 
-// Decided at the last moment: what was pushed out of the cache meanwhile travels whole, unremembered.
-wire::Item Negotiation::item_for(const Agreement& agreement) {
-  wire::Item item;
-  auto found = cache_.find(agreement.id);
-  if (found != cache_.end() && found->second.announced) {
-    item.cached_id = agreement.id;
-    return item;
-  }
-  item.fresh = agreement;
-  if (found == cache_.end()) {
-    item.fresh->id = 0;
-  } else {
-    found->second.announced = true;
-  }
-  return item;
-}
-
-std::vector<Negotiation::Release> Negotiation::release(bool hold_rank_0) {
+// Members of a set get its operations at the same place of the one order, so some may overtake others that
+// are held back. Not so what changes the world: a removed process set must not be gone before its last
+// operations have run, and a rank must not come back from join while it still stands in for some.
+std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t>& busy) {
   std::vector<Release> releases;
   std::deque<Ready> held;
   std::unordered_map<std::string, std::pair<size_t, int64_t>> open;  // fuse key -> (release, bytes so far)
-  static const std::vector<int> nobody;
   for (Ready& entry : ready_) {
-    const std::vector<int>* ranks = entry.audience == kEveryone ? &sets_[0] : members(entry.audience);
-    if (ranks == nullptr) ranks = &nobody;
-    if (hold_rank_0 && !ranks->empty() && ranks->front() == 0) {
+    const bool hold = (entry.agreement && busy[static_cast<size_t>(entry.ranks->front())]) ||
+                      (entry.in_order && !held.empty());
+    if (hold) {
       held.push_back(std::move(entry));
       continue;
     }
     if (!entry.fuse_key.empty()) {
       auto found = open.find(entry.fuse_key);
-      if (found != open.end() && found->second.second + entry.bytes <= options_.fusion_threshold) {
-        releases[found->second.first].operation.items.push_back(item_for(*entry.agreement));
+      if (found != open.end() && entry.bytes <= options_.fusion_threshold - found->second.second) {
+        releases[found->second.first].operation.items.push_back(cache_.item_for(*entry.agreement));
         found->second.second += entry.bytes;
         continue;
       }
@@ -279,47 +337,42 @@ std::vector<Negotiation::Release> Negotiation::release(bool hold_rank_0) {
     }
     if (entry.agreement) {
       entry.operation.process_set = entry.agreement->common.process_set;
-      entry.operation.items.push_back(item_for(*entry.agreement));
+      entry.operation.items.push_back(cache_.item_for(*entry.agreement));
     }
-    releases.push_back({ranks, std::move(entry.operation)});
+    releases.push_back({std::move(entry.ranks), std::move(entry.operation)});
   }
   ready_ = std::move(held);
   return releases;
 }
 
-void Negotiation::remember(const std::shared_ptr<Agreement>& agreement, const std::string& key) {
-  if (options_.cache_capacity <= 0) return;
-  if (auto old = cache_ids_.find(key); old != cache_ids_.end()) forget(old->second);
-  while (cache_.size() >= static_cast<size_t>(options_.cache_capacity)) forget(ages_.front());
-  agreement->id = next_id_++;
-  if (next_id_ == 0) next_id_ = 1;
-  ages_.push_back(agreement->id);
-  cache_[agreement->id] = {agreement, key, std::prev(ages_.end())};
-  cache_ids_[key] = agreement->id;
-}
+// ---- what waits for too long
+// ------------------------------------------------------------------------------------
 
-void Negotiation::forget(uint32_t id) {
-  auto found = cache_.find(id);
-  if (found == cache_.end()) return;
-  ages_.erase(found->second.age);
-  cache_ids_.erase(found->second.key);
-  cache_.erase(found);
-  evicted_.push_back(id);
+std::vector<const Negotiation::Vote*> Negotiation::by_arrival() const {
+  std::vector<const Vote*> votes;
+  for (const auto& entry : votes_) votes.push_back(&entry.second);
+  std::sort(votes.begin(), votes.end(), [](const Vote* a, const Vote* b) { return a->number < b->number; });
+  return votes;
 }
 
 Negotiation::Stalled Negotiation::describe(const Vote& vote, Time now) const {
   Stalled stalled{vote.name, std::chrono::duration<double>(now - vote.since).count(), {}, {}};
-  const std::vector<int>& ranks = *members(vote.process_set);
-  for (size_t i = 0; i < ranks.size(); ++i)
-    (vote.voted[i] ? stalled.ready : stalled.missing).push_back(ranks[i]);
+  for (size_t i = 0; i < vote.voted.size(); ++i) {
+    const int rank = (*vote.ranks)[i];
+    if (vote.voted[i]) {
+      stalled.ready.push_back(rank);
+    } else if (vote.in_person || !joined_[static_cast<size_t>(rank)]) {
+      stalled.missing.push_back(rank);
+    }
+  }
   return stalled;
 }
 
 std::vector<Negotiation::Stalled> Negotiation::stalled(Time now, double limit) const {
   std::vector<Stalled> result;
-  for (const auto& entry : votes_) {
-    if (entry.second.kind == HVD_JOIN) continue;  // waiting is what it is for
-    Stalled stalled = describe(entry.second, now);
+  for (const Vote* vote : by_arrival()) {
+    if (vote->kind == HVD_JOIN) continue;  // waiting is what it is for
+    Stalled stalled = describe(*vote, now);
     if (stalled.seconds >= limit) result.push_back(std::move(stalled));
   }
   return result;
@@ -327,11 +380,11 @@ std::vector<Negotiation::Stalled> Negotiation::stalled(Time now, double limit) c
 
 std::vector<Negotiation::Stalled> Negotiation::newly_stalled(Time now, double limit) {
   std::vector<Stalled> result;
-  for (auto& entry : votes_) {
-    if (entry.second.kind == HVD_JOIN || entry.second.reported) continue;
-    Stalled stalled = describe(entry.second, now);
+  for (const Vote* vote : by_arrival()) {
+    if (vote->kind == HVD_JOIN || vote->reported) continue;
+    Stalled stalled = describe(*vote, now);
     if (stalled.seconds < limit) continue;
-    entry.second.reported = true;
+    votes_.at(operation_key(vote->process_set, vote->name)).reported = true;
     result.push_back(std::move(stalled));
   }
   return result;

@@ -3,19 +3,22 @@
 //
 // Votes come in, releases come out. An operation is ready when every member of its process set has it (ranks
 // that joined count as having it). All releases form one global order, and every rank runs its part of it in
-// that order, so overlapping process sets can't deadlock.
+// that order, so overlapping process sets can't deadlock. Each vote ends once, by the release of what was
+// agreed on or by that of a failure, which goes to exactly those that voted.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/status.h"
+#include "engine/agreement_cache.h"
 #include "wire/messages.h"
 
 namespace hvd {
@@ -23,6 +26,7 @@ namespace hvd {
 class Negotiation {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  using Ranks = std::shared_ptr<const std::vector<int>>;  // sorted
 
   struct Options {
     int size = 1;
@@ -32,8 +36,13 @@ class Negotiation {
   };
 
   struct Release {
-    const std::vector<int>* ranks;  // who gets it; valid until the next call of a non-const function
+    Ranks ranks;  // who gets it
     wire::Operation operation;
+  };
+
+  struct Question {
+    int rank;
+    uint32_t id;
   };
 
   struct Stalled {
@@ -46,32 +55,35 @@ class Negotiation {
 
   // Rank `rank` has this operation ready. `now` only serves the stall report.
   void request(int rank, wire::Descriptor descriptor, Time now);
-  // The same by cache id, which must be remembered.
+  // The same by cache id.
   void cached(int rank, uint32_t id, Time now);
-  // What a cache id stands for; nullptr if it is forgotten and the rank must send the whole request.
+  // The answer to a question: what the rank meant by an id that is forgotten.
+  void resent(int rank, uint32_t id, wire::Descriptor descriptor, Time now);
+  // Who must be asked to send which request whole, since the last call.
+  std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
+  // What a cache id stands for; nullptr if it is forgotten.
   const wire::Descriptor* remembered(uint32_t id) const;
 
   bool has_ready() const { return !ready_.empty(); }
-  // What may run now, fused. With `hold_rank_0`, operations that rank 0 takes part in stay back, to be fused
-  // later.
-  std::vector<Release> release(bool hold_rank_0);
+  // What may run now, fused. Operations whose first member is busy ([rank]) stay back, to be fused later.
+  std::vector<Release> release(const std::vector<uint8_t>& busy);
   // Cache ids forgotten since the last call; all ranks must hear of them before the next release.
-  std::vector<uint32_t> take_evicted() { return std::move(evicted_); }
+  std::vector<uint32_t> take_evicted() { return cache_.take_evicted(); }
 
-  // Operations some ranks have had ready for longer than `limit` while others have not.
+  // Operations some ranks have had ready for longer than `limit` while others have not; oldest first.
   std::vector<Stalled> stalled(Time now, double limit) const;
   // Those not told before.
   std::vector<Stalled> newly_stalled(Time now, double limit);
   bool has_votes() const { return !votes_.empty(); }
-  const std::vector<int>* members(int process_set) const;
 
  private:
-  using AgreementPtr = std::shared_ptr<const wire::Agreement>;
-
   struct Vote {
+    uint64_t number = 0;  // in order of arrival
     int32_t process_set = 0;
+    Ranks ranks;
     std::string name;
-    int32_t kind = 0;
+    int32_t kind = 0;        // of the first vote
+    bool in_person = false;  // joined ranks don't count
     Time since{};
     int count = 0;
     int last_rank = 0;
@@ -82,44 +94,51 @@ class Negotiation {
   };
 
   struct Ready {
-    int32_t audience = 0;       // a process set or kEveryone
+    Ranks ranks;
     AgreementPtr agreement;     // to run, or
     wire::Operation operation;  // a failure
+    bool in_order = false;      // must not overtake anything
     std::string fuse_key;       // empty = alone
     int64_t bytes = 0;
   };
 
-  struct CacheEntry {
-    AgreementPtr agreement;
-    std::string key;
-    std::list<uint32_t>::iterator age;
-    bool announced = false;  // the ranks have heard what the id stands for
+  // A vote that can't be counted yet.
+  struct Waiting {
+    uint32_t id = 0;  // 0: the whole request is here
+    wire::Descriptor descriptor;
+    bool asked = false;
   };
 
-  Vote* vote_for(int rank, int32_t process_set, const std::string& name, int32_t kind, const std::string& key,
-                 Time now);
+  void count(int rank, wire::Descriptor descriptor, Time now);
+  void count(int rank, const AgreementCache::Entry& entry, Time now);
+  void count_waiting(int rank, Time now);
+  void wait(int rank, Waiting waiting);
+  Vote* vote_for(int rank, const wire::Descriptor& descriptor, const std::string& key, Time now,
+                 size_t* member);
+  std::vector<const Vote*> by_arrival() const;
   Stalled describe(const Vote& vote, Time now) const;
   bool complete(const Vote& vote) const;
+  void join(int rank);
+  void leave_join(const Vote& vote);
   void finish_if_complete(const std::string& key);
   void finish(Vote& vote);
-  void fail(int32_t audience, int32_t process_set, const std::string& name, int code, std::string text);
-  void ready(AgreementPtr agreement);
-  wire::Item item_for(const wire::Agreement& agreement);
-  std::string apply_process_set_change(const wire::Descriptor& common, int64_t* result);
-  void remember(const std::shared_ptr<wire::Agreement>& agreement, const std::string& key);
-  void forget(uint32_t id);
+  void fail(std::vector<int> ranks, int32_t process_set, const std::string& name, const Status& reason,
+            bool in_order = false);
+  void fail(const Vote& vote, const Status& reason);
+  void ready(Ranks ranks, AgreementPtr agreement);
+  Status change_process_sets(const wire::Descriptor& common, int64_t* result);
+  Status remove_process_set(int32_t id);
 
   Options options_;
-  std::map<int32_t, std::vector<int>> sets_;
+  std::map<int32_t, Ranks> sets_;
   std::vector<uint8_t> joined_;
   int joined_count_ = 0;
   std::unordered_map<std::string, Vote> votes_;
+  uint64_t next_number_ = 0;
+  std::vector<std::deque<Waiting>> waiting_;  // [rank]; the first one has been asked for
+  std::vector<Question> questions_;
   std::deque<Ready> ready_;
-  std::unordered_map<uint32_t, CacheEntry> cache_;
-  std::unordered_map<std::string, uint32_t> cache_ids_;
-  std::list<uint32_t> ages_;  // least recently used first
-  uint32_t next_id_ = 1;
-  std::vector<uint32_t> evicted_;
+  AgreementCache cache_;
 };
 
 // The key of a pending operation: names are matched within a process set.

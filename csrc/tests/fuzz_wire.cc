@@ -56,12 +56,13 @@ Descriptor some_descriptor(Random& random) {
 
 Message some_message(Random& random) {
   Message message;
-  message.type = static_cast<MessageType>(1 + below(random, 11));
+  message.type = static_cast<MessageType>(1 + below(random, 12));
   message.id = static_cast<uint32_t>(random());
   message.text = some_text(random);
   message.descriptor = some_descriptor(random);
   message.operation.text = some_text(random);
   message.operation.name = some_text(random);
+  message.operation.report = below(random, 2) == 1;
   message.operation.items.resize(below(random, 4));
   for (Item& item : message.operation.items) {
     item.cached_id = static_cast<uint32_t>(below(random, 2));

@@ -65,6 +65,7 @@ void put(Writer& out, const Operation& operation) {
   out.text(operation.text);
   out.number(operation.process_set);
   out.text(operation.name);
+  out.number<uint8_t>(operation.report);
   out.number<uint32_t>(static_cast<uint32_t>(operation.items.size()));
   for (const Item& item : operation.items) {
     out.number(item.cached_id);
@@ -84,6 +85,9 @@ Operation get_operation(Reader& in) {
   operation.text = in.text();
   operation.process_set = in.number<int32_t>();
   operation.name = in.text();
+  auto report = in.number<uint8_t>();
+  if (report > 1) in.fail();
+  operation.report = report == 1;
   size_t count = in.count(4);
   for (size_t i = 0; i < count && in.ok(); ++i) {
     Item item;
@@ -105,6 +109,7 @@ Operation get_operation(Reader& in) {
 // Starts a frame; its length is filled in at the end.
 Writer start(MessageType type) {
   Writer out;
+  out.bytes().reserve(64);  // enough for most
   out.number<uint32_t>(0);
   out.number(type);
   return out;
@@ -120,6 +125,13 @@ std::vector<uint8_t> finish(Writer& out) {
 
 std::vector<uint8_t> encode_request(const Descriptor& descriptor) {
   Writer out = start(MessageType::kRequest);
+  put(out, descriptor);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor) {
+  Writer out = start(MessageType::kResent);
+  out.number(id);
   put(out, descriptor);
   return finish(out);
 }
@@ -151,6 +163,8 @@ std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
     case MessageType::kRequest:
       return encode_request(message.descriptor);
+    case MessageType::kResent:
+      return encode_resent(message.id, message.descriptor);
     case MessageType::kOperation:
       return encode_operation(message.operation);
     case MessageType::kCached:
@@ -172,6 +186,10 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
     case MessageType::kRequest:
       message->descriptor = get_descriptor(in);
       break;
+    case MessageType::kResent:
+      message->id = in.number<uint32_t>();
+      message->descriptor = get_descriptor(in);
+      break;
     case MessageType::kOperation:
       message->operation = get_operation(in);
       break;
@@ -185,7 +203,7 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
       message->text = in.text();
       break;
     case MessageType::kShutdownAck:
-    case MessageType::kIdle:
+    case MessageType::kDone:
     case MessageType::kClosed:
     case MessageType::kHeartbeat:
       break;

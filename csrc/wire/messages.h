@@ -19,15 +19,16 @@ enum class MessageType : uint8_t {
   kCached = 2,       // id: the same, for an operation agreed on before
   kShutdown = 3,     // both ways; coordinator -> rank with a text
   kShutdownAck = 4,  // this rank has run everything released before
-  kIdle = 5,         // rank 0's engine has caught up
+  kDone = 5,         // this rank has run an operation whose end it was to report
+  kResent = 6,       // id, Descriptor: the answer to kResend
   // coordinator -> rank
-  kOperation = 6,  // Operation: run it now
-  kResend = 7,     // id: forgotten, send the whole request
-  kEvict = 8,      // id: forget it
-  kClosed = 9,     // everyone has acknowledged the shutdown
+  kOperation = 7,  // Operation: run it now
+  kResend = 8,     // id: forgotten, send the whole request
+  kEvict = 9,      // id: forget it
+  kClosed = 10,    // everyone has acknowledged the shutdown
   // liveness connections, both ways
-  kHeartbeat = 10,
-  kAbort = 11,  // text
+  kHeartbeat = 11,
+  kAbort = 12,  // text
 };
 
 struct TensorInfo {
@@ -64,12 +65,13 @@ struct Item {
   std::optional<Agreement> fresh;
 };
 
-// Released to all members of a process set: items to run fused, or one name to fail.
+// Released to all members of a process set: items to run fused; or, to those who have it, one name to fail.
 struct Operation {
   int32_t code = 0;  // HVD_OK: run the items; otherwise fail (process_set, name) with the text
   std::string text;
   int32_t process_set = 0;
   std::string name;
+  bool report = false;  // the first member sends kDone when it has run this
   std::vector<Item> items;
 };
 
@@ -85,6 +87,7 @@ struct Message {
 // A whole frame, ready to be sent.
 std::vector<uint8_t> encode(const Message& message);
 std::vector<uint8_t> encode_request(const Descriptor& descriptor);
+std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor);
 std::vector<uint8_t> encode_operation(const Operation& operation);
 std::vector<uint8_t> encode_simple(MessageType type);
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id);
