@@ -121,7 +121,7 @@ void check_reduce(const Reduction& r, int per, const Variant& v) {
   std::vector<T> expected(scalars);
   Reduction sum = r;
   if (per == 2) sum.op = ReduceOp::kSum;
-  const bool untouched = v.n == 1 && r.factor == 1.0 && r.divisor == 1 && !std::is_same_v<T, Truth>;
+  const bool untouched = v.n == 1 && r.factor == 1.0 && !std::is_same_v<T, Truth>;
   for (size_t i = 0; i < scalars; ++i) {
     auto acc = Reference<T>::load(inputs[0][i]);
     for (int k = 1; k < v.n; ++k)
@@ -141,9 +141,8 @@ void check_reduce(const Reduction& r, int per, const Variant& v) {
     kernels::reduce(r, to, v.copy ? copy : nullptr, sources.data(), v.n, v.count);
     for (size_t i = 0; i < scalars; ++i) {
       if (!same(to[i], expected[i]) || (v.copy && std::memcmp(&to[i], &copy[i], sizeof(T)) != 0)) {
-        std::fprintf(stderr, "%s %s op %d n %d count %zu element %zu factor %g divisor %lld\n", set,
-                     name_of(r.type), static_cast<int>(r.op), v.n, v.count, i, r.factor,
-                     static_cast<long long>(r.divisor));
+        std::fprintf(stderr, "%s %s op %d n %d count %zu element %zu factor %g\n", set, name_of(r.type),
+                     static_cast<int>(r.op), v.n, v.count, i, r.factor);
         CHECK(!"reduce differs from the reference");
       }
     }
@@ -171,29 +170,25 @@ void check_variants(const Reduction& r, const std::vector<int>& ns, const std::v
 
 TEST(reduce_matches_the_reference) {
   for (DataType type : kAll)
-    for (ReduceOp op : kOps) check_variants({type, op, 1.0, 1}, {1, 2, 3, 4, 5, 8}, {0, 1, 7, 33, 259});
+    for (ReduceOp op : kOps) check_variants({type, op, 1.0}, {1, 2, 3, 4, 5, 8}, {0, 1, 7, 33, 259});
 }
 
-TEST(reduce_applies_factor_and_divisor) {
+TEST(reduce_applies_a_factor) {
   for (DataType type : kAll)
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
-      for (double factor : {1.0, 0.3, -1e30})
-        for (int64_t divisor : {1, 2, 7})
-          if (!is_floating(type) || divisor == 1)
-            check_variants({type, op, factor, divisor}, {1, 2, 3}, {1, 131});
-  check_variants({DataType::kFloat32, ReduceOp::kSum, 1.0, 4}, {4}, {100});
+      for (double factor : {0.3, -1e30}) check_variants({type, op, factor}, {1, 2, 3}, {1, 131});
 }
 
 TEST(reduce_takes_many_sources) {
   for (DataType type : kAll)
-    for (ReduceOp op : kOps) check_variants({type, op, 0.5, 1}, {15, 16, 17, 31, 32, 47}, {77});
+    for (ReduceOp op : kOps) check_variants({type, op, 0.5}, {15, 16, 17, 31, 32, 47}, {77});
   for (DataType type : {DataType::kFloat16, DataType::kFloat32, DataType::kInt32})
-    check_variants({type, ReduceOp::kSum, 1.0, 1}, {300}, {9001});
+    check_variants({type, ReduceOp::kSum, 1.0}, {300}, {9001});
 }
 
 TEST(reduce_handles_blocks) {
-  for (DataType type : kAll) check_variants({type, ReduceOp::kSum, 0.5, 1}, {2}, {8192, 20011});
-  for (DataType type : kAll) check_variants({type, ReduceOp::kMin, 1.0, 1}, {3}, {20011});
+  for (DataType type : kAll) check_variants({type, ReduceOp::kSum, 0.5}, {2}, {8192, 20011});
+  for (DataType type : kAll) check_variants({type, ReduceOp::kMin, 1.0}, {3}, {20011});
 }
 
 TEST(average_and_adasum_are_sums) {
@@ -201,7 +196,7 @@ TEST(average_and_adasum_are_sums) {
   const void* sources[2] = {a, b};
   for (ReduceOp op : {ReduceOp::kAverage, ReduceOp::kAdasum}) {
     float to[3];
-    kernels::reduce({DataType::kFloat32, op, 0.5, 1}, to, nullptr, sources, 2, 3);
+    kernels::reduce({DataType::kFloat32, op, 0.5}, to, nullptr, sources, 2, 3);
     CHECK(to[0] == 5.5f && to[1] == 11 && to[2] == 16.5f);
   }
 }
@@ -233,7 +228,7 @@ void check_all_values(DataType type) {
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
   with_each_set([&](const char*) {
     for (double factor : {1.0, 0.5, 1.0009765625, 0.3, 3.0, 1e-3, 1e-30, 65536.0}) {
-      const Reduction r{type, ReduceOp::kSum, factor, 1};
+      const Reduction r{type, ReduceOp::kSum, factor};
       const void* one = all.data();
       kernels::reduce(r, to.data(), nullptr, &one, 1, all.size());
       for (size_t i = 0; i < all.size(); ++i)
@@ -241,14 +236,14 @@ void check_all_values(DataType type) {
     }
     // Unchanged by adding zero: every value survives the way through float32. -0 + +0 is +0.
     std::memset(static_cast<void*>(other.data()), 0, other.size() * sizeof(T));
-    const Reduction r{type, ReduceOp::kSum, 1.0, 1};
+    const Reduction r{type, ReduceOp::kSum, 1.0};
     const void* with_zero[2] = {all.data(), other.data()};
     kernels::reduce(r, to.data(), nullptr, with_zero, 2, all.size());
     for (size_t i = 0; i < all.size(); ++i) CHECK(same(to[i], i == 0x8000 ? T{0} : all[i]));
     for (int round = 0; round < 8; ++round) {
       for (T& x : other) x.bits = static_cast<uint16_t>(random_bits());
       for (ReduceOp op : kOps) {
-        const Reduction pair{type, op, 1.0, 1};
+        const Reduction pair{type, op, 1.0};
         const void* sources[2] = {all.data(), other.data()};
         kernels::reduce(pair, to.data(), nullptr, sources, 2, all.size());
         for (size_t i = 0; i < all.size(); ++i)
@@ -270,9 +265,9 @@ TEST(nan_stays_quiet) {
     const void* brains[2] = {brain, zero};
     for (ReduceOp op : kOps) {
       uint16_t to[4];
-      kernels::reduce({DataType::kFloat16, op, 1.0, 1}, to, nullptr, halves, 2, 4);
+      kernels::reduce({DataType::kFloat16, op, 1.0}, to, nullptr, halves, 2, 4);
       for (uint16_t x : to) CHECK((x & 0x7e00) == 0x7e00);
-      kernels::reduce({DataType::kBfloat16, op, 1.0, 1}, to, nullptr, brains, 2, 4);
+      kernels::reduce({DataType::kBfloat16, op, 1.0}, to, nullptr, brains, 2, 4);
       for (uint16_t x : to) CHECK((x & 0x7fc0) == 0x7fc0);
     }
   });
@@ -299,7 +294,7 @@ void check_sets_agree(DataType type, size_t per) {
         std::vector<T> first(scalars), to(scalars);
         with_each_set([&](const char* set) {
           std::vector<T>& result = std::string(set) == "generic" ? first : to;
-          kernels::reduce({type, op, factor, 3}, result.data(), nullptr, sources.data(), n, kCount);
+          kernels::reduce({type, op, factor}, result.data(), nullptr, sources.data(), n, kCount);
           for (size_t i = 0; i < scalars && &result == &to; ++i) CHECK(same(to[i], first[i]));
         });
       }
@@ -346,7 +341,7 @@ TEST(scale_in_place_and_out_of_place) {
         Array<T> from(scalars, 3), to(scalars, 1);
         from.randomise();
         std::vector<T> expected(from.data(), from.data() + scalars);
-        const Reduction r{type, ReduceOp::kSum, 0.37, 1};
+        const Reduction r{type, ReduceOp::kSum, 0.37};
         if constexpr (!std::is_same_v<T, Truth>)
           for (T& x : expected) x = Reference<T>::finish(Reference<T>::load(x), r);
         kernels::scale(type, to.data(), from.data(), count, 0.37);
@@ -443,7 +438,7 @@ double throughput(DataType type, int n, size_t bytes, bool copying) {
   for (int run = 0; run < 7; ++run) {
     const auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < repeats; ++k)
-      kernels::reduce({type, ReduceOp::kSum, 1.0, 1}, to, copy, sources.data(), n, bytes / size_of(type));
+      kernels::reduce({type, ReduceOp::kSum, 1.0}, to, copy, sources.data(), n, bytes / size_of(type));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     best = std::max(best, static_cast<double>(bytes) * n * repeats / time.count());
   }
