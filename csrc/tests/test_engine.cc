@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "engine/retreat.h"
+#include "float_modes.h"
 #include "thread_world.h"
 
 namespace {
@@ -378,6 +379,47 @@ TEST(adasum_of_parallel_and_orthogonal_vectors) {
       CHECK(rank.allreduce("own", own, HVD_ADASUM) == HVD_OK);
       for (float value : own) CHECK(value == 3.0f);
     });
+  }
+}
+
+// All threads, the engines' included, have the odd mode. Also what is computed outside of the kernels: the
+// factor of an average, the weights of Adasum.
+TEST(floating_point_modes_do_not_change_bits) {
+  std::vector<float> expected;
+  const auto run = [&] {
+    ThreadWorld(4).run([&](Rank& rank) {
+      const uint64_t mode = float_modes::get();
+      std::mt19937 random(static_cast<unsigned>(rank.rank));
+      std::vector<float> sum(1000), adasum(1000);
+      for (float& value : sum) {
+        const uint32_t bits = random() & 0x807fffff;  // subnormal
+        std::memcpy(&value, &bits, sizeof value);
+      }
+      for (float& value : adasum) {
+        const uint32_t bits = 0x3f800000 | (random() & 0x807fffff);  // 1 to 2, either sign
+        std::memcpy(&value, &bits, sizeof value);
+      }
+      std::vector<float> scaled = adasum;
+      CHECK(rank.allreduce("sum", sum) == HVD_OK);
+      CHECK(rank.allreduce("adasum", adasum, HVD_ADASUM) == HVD_OK);
+      // 0.7 / 4 is no number of float: it is rounded once in double and once in float.
+      const hvd_handle handle = rank.reduce_async(HVD_ALLREDUCE, "scaled", HVD_FLOAT32, scaled.data(),
+                                                  scaled.data(), 1000, HVD_AVERAGE, 1.0, 0.7);
+      CHECK(rank.finish(handle) == HVD_OK);
+      CHECK(float_modes::get() == mode);
+      sum.insert(sum.end(), adasum.begin(), adasum.end());
+      sum.insert(sum.end(), scaled.begin(), scaled.end());
+      if (expected.empty() && rank.rank == 0) expected = sum;
+      if (mode != float_modes::kNormal)
+        CHECK(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)) == 0);
+    });
+  };
+  run();
+  for (uint64_t mode : float_modes::kOdd) {
+    if (mode == float_modes::kTrapping)
+      continue;  // the engine's own arithmetic, on times, is allowed to be inexact
+    const float_modes::Odd odd(mode);
+    run();
   }
 }
 
