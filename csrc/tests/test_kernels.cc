@@ -513,6 +513,7 @@ void check_neutral(DataType type, ReduceOp op, size_t per) {
   values.randomise();
   if constexpr (std::is_same_v<T, Truth>)
     for (size_t i = 0; i < scalars; ++i) values[i].byte = values[i].byte != 0;
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Brain>) values[0].bits = 0x8000;
   kernels::fill_neutral(type, op, neutral.data(), kCount);
   CHECK(neutral.guards_intact());
   const ReduceOp applied = op == ReduceOp::kAverage || op == ReduceOp::kAdasum ? ReduceOp::kSum : op;
