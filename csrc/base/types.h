@@ -57,16 +57,13 @@ constexpr bool is_integer(DataType type) {
   return !is_floating(type) && !is_complex(type) && type != DataType::kBool;
 }
 
-// Combine the ranks' values in rank order with `op` (kSum, kMin, kMax, kProduct), then multiply by `factor`,
-// then divide by `divisor`. Average is Sum with a factor (floating, complex) or a divisor (integers: exact,
-// truncating toward zero). `factor` on integers multiplies in double and truncates toward zero.
-// Bool: Sum and Max are "or", Min and Product are "and"; a divisor > 1 turns Sum into "and" (truncated
-// average).
+// Combine the ranks' values in rank order with `op` (kSum, kMin, kMax, kProduct), then multiply by `factor`.
+// `factor` on integers multiplies in double and truncates toward zero. Bool: Sum and Max are "or", Min and
+// Product are "and"; no factor. What becomes of Average is the engine's affair.
 struct Reduction {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   double factor = 1.0;
-  int64_t divisor = 1;
 };
 
 }  // namespace hvd

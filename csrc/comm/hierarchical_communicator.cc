@@ -17,12 +17,9 @@ constexpr size_t kBlockBytes = 8 << 20;
 constexpr size_t kStagingBytes = 16 << 20;
 constexpr size_t kSmallestRound = 64 << 10;
 
-// What a host does with its own ranks' values: all but the finish, which is not to be applied twice. Bool has
-// none, and its divisor says which operation it is.
+// What a host does with its own ranks' values: all but the factor, which is not to be applied twice.
 Reduction within_host(Reduction reduction) {
-  if (reduction.type == DataType::kBool) return reduction;
   reduction.factor = 1.0;
-  reduction.divisor = 1;
   return reduction;
 }
 

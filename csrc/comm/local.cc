@@ -9,7 +9,7 @@ namespace {
 
 void reduce_alone(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   // What would give the same bits is left alone; bool is not, as its values are normalised.
-  bool identity = reduction.factor == 1.0 && reduction.divisor == 1 && reduction.type != DataType::kBool;
+  bool identity = reduction.factor == 1.0 && reduction.type != DataType::kBool;
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].bytes == 0 || (identity && in[i].data == out[i].data)) continue;
     const void* source = in[i].data;

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/float_mode.h"
 #include "engine/adasum.h"
 #include "engine/agreement.h"
+#include "engine/average.h"
 #include "kernels/kernels.h"
+#include "kernels/neutral.h"
 
 namespace hvd {
 namespace {
@@ -30,21 +33,32 @@ size_t tensor_bytes(const wire::TensorInfo& tensor) {
 // The first d0 % n ranks take one row more than the others.
 int64_t share_of(int64_t rows, int n, int rank) { return rows / n + (rank < rows % n ? 1 : 0); }
 
-// What follows the sum: Average divides integers exactly, by truncation, and multiplies all others by 1/size.
+// Average is the sum times 1/size. The truncated average of bool is true where all are. Integers are divided
+// exactly, see average.h.
 Reduction reduction_for(const Descriptor& descriptor, DataType type, int size) {
-  Reduction reduction;
-  reduction.type = type;
-  reduction.op = descriptor.op;
-  reduction.factor = descriptor.postscale;
-  if (descriptor.op != ReduceOp::kAverage) return reduction;
-  reduction.op = ReduceOp::kSum;
-  const bool divides = (is_integer(type) && descriptor.postscale == 1.0) || type == DataType::kBool;
-  if (divides) {
-    reduction.divisor = size;
-  } else {
-    reduction.factor = descriptor.postscale / size;
+  if (descriptor.op != ReduceOp::kAverage) return {type, descriptor.op, descriptor.postscale};
+  if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
+  return {type, ReduceOp::kSum, descriptor.postscale / size};
+}
+
+bool averages_integers(const Descriptor& descriptor, DataType type, int size) {
+  return descriptor.op == ReduceOp::kAverage && is_integer(type) && size > 1;
+}
+
+// A rank that has joined has a part in an allreduce without having submitted it, and in nothing else that
+// moves data. If it submits the name after all, too late to be asked, it may be something else.
+Status check_task(const Unit& unit) {
+  const Descriptor& common = unit.agreement->common;
+  if (!unit.task) {
+    if (common.kind == HVD_ALLREDUCE || common.kind == HVD_BARRIER) return {};
+    return Status::unknown(std::string(kind_name(common.kind)) + " '" + common.name +
+                           "' is to run on a rank that has not submitted it.");
   }
-  return reduction;
+  const Descriptor& own = unit.task->descriptor;
+  if (own.kind == common.kind && (common.kind != HVD_ALLREDUCE || own.tensors == common.tensors)) return {};
+  return Status::unknown(std::string(kind_name(own.kind)) + " '" + own.name +
+                         "' was submitted after this rank had joined, and differs from the other ranks' " +
+                         kind_name(common.kind) + " of this name.");
 }
 
 }  // namespace
@@ -56,6 +70,11 @@ Executor::Executor(Transport* transport, int rank, int size) : transport_(transp
 }
 
 Status Executor::run(const std::vector<Unit>& units) {
+  const FloatMode mode;  // for what is computed here; the kernels may run on other threads, too
+  for (const Unit& unit : units) {
+    Status status = check_task(unit);
+    if (!status.ok()) return status;
+  }
   const Descriptor& common = units.front().agreement->common;
   const ProcessSet& set = sets_.at(common.process_set);
   switch (common.kind) {
@@ -79,26 +98,27 @@ Status Executor::run(const std::vector<Unit>& units) {
 
 Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& units) {
   std::vector<Part> parts;
-  std::vector<Memory> zeros;  // stand in for a rank that has joined
+  std::vector<Memory> neutral;  // stands in for the tensors of a rank that has joined
   const Descriptor& common = units.front().agreement->common;
   for (const Unit& unit : units) {
     const auto& tensors = unit.agreement->common.tensors;
     for (size_t i = 0; i < tensors.size(); ++i) {
       Part part{nullptr, nullptr, tensor_bytes(tensors[i]), tensors[i].type};
+      const size_t count = part.bytes / size_of(part.type);
       if (unit.task) {
         Status status = unit.task->prepare_output(i, tensors[i].shape);
         if (!status.ok()) return status;
         part.input = unit.task->tensors[i].input;
         part.output = unit.task->tensors[i].output;
+        if (common.prescale != 1.0) {
+          kernels::scale(part.type, part.output, part.input, count, common.prescale);
+          part.input = part.output;
+        }
       } else {
-        zeros.push_back(allocate_memory(part.bytes));
-        part.input = part.output = zeros.back().get();
-        if (part.output == nullptr) return Status::unknown("Out of memory for a joined rank's zeros.");
-        std::memset(part.output, 0, part.bytes);
-      }
-      if (common.prescale != 1.0) {
-        kernels::scale(part.type, part.output, part.input, part.bytes / size_of(part.type), common.prescale);
-        part.input = part.output;
+        neutral.push_back(allocate_memory(part.bytes));
+        part.input = part.output = neutral.back().get();
+        if (part.output == nullptr) return Status::unknown("Out of memory for a joined rank's part.");
+        kernels::fill_neutral(part.type, common.op, part.output, count);
       }
       parts.push_back(part);
     }
@@ -121,7 +141,9 @@ Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& 
       out.push_back({part.output, part.bytes});
     }
     if (in.empty()) continue;
-    Status status = communicator.allreduce(reduction_for(common, type, communicator.size()), in, out);
+    Status status = averages_integers(common, type, communicator.size())
+                        ? average_integers(communicator, type, common.postscale, in, out)
+                        : communicator.allreduce(reduction_for(common, type, communicator.size()), in, out);
     if (!status.ok()) return status;
   }
   return {};
@@ -252,7 +274,9 @@ Status Executor::reducescatter(Communicator& communicator, const std::vector<Uni
       }
     }
     if (out.empty()) continue;
-    Status status = communicator.reducescatter(reduction_for(common, type, n), in, out);
+    Status status = averages_integers(common, type, n)
+                        ? average_integer_shares(communicator, type, common.postscale, in, out)
+                        : communicator.reducescatter(reduction_for(common, type, n), in, out);
     if (!status.ok()) return status;
   }
   return {};

@@ -39,6 +39,7 @@ inline Halves float_to_float16(Floats v) { return (Halves)_mm256_cvtps_ph(v, _MM
 }  // namespace hvd::kernels
 
 #include "kernels/adasum.h"
+#include "kernels/integer_average.h"
 #include "kernels/reduce.h"
 
 #if defined(__clang__)
@@ -48,6 +49,6 @@ inline Halves float_to_float16(Floats v) { return (Halves)_mm256_cvtps_ph(v, _MM
 #endif
 
 namespace hvd::kernels {
-const Table kAvx2Table = {"avx2", reduce_any, copy_any, dots_any, combine_any};
+const Table kAvx2Table = {"avx2", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
 }
 #endif

@@ -45,6 +45,7 @@ inline Halves float_to_float16(Floats v) {
 }  // namespace hvd::kernels
 
 #include "kernels/adasum.h"
+#include "kernels/integer_average.h"
 #include "kernels/reduce.h"
 
 #if defined(__clang__)
@@ -54,6 +55,6 @@ inline Halves float_to_float16(Floats v) {
 #endif
 
 namespace hvd::kernels {
-const Table kAvx512Table = {"avx512", reduce_any, copy_any, dots_any, combine_any};
+const Table kAvx512Table = {"avx512", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
 }
 #endif

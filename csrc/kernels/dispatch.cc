@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/float_mode.h"
 #include "kernels/kernels.h"
 #include "kernels/table.h"
 
@@ -48,6 +49,7 @@ const Table& table() { return *selected().load(std::memory_order_relaxed); }
 
 void reduce(const Reduction& reduction, void* to, void* copy, const void* const* sources, int n, size_t count,
             const void* ahead) {
+  const FloatMode mode;
   if (n > 0 && count > 0) table().reduce(reduction, to, copy, ahead ? ahead : to, sources, n, count);
 }
 
@@ -67,11 +69,28 @@ void scale(DataType type, void* to, const void* from, size_t count, double facto
 }
 
 void dots(DataType type, const void* a, const void* b, size_t count, double dots[3]) {
+  const FloatMode mode;
   table().dots(type, a, b, count, dots);
 }
 
 void combine(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb) {
+  const FloatMode mode;
   table().combine(type, to, a, b, count, ca, cb);
+}
+
+Wide wide_for(DataType type, int n) {
+  if (type == DataType::kInt64) return {DataType::kInt64, 2};
+  // 2^15 values of 16 bits fit in 32, 2^22 of 32 bits in a double.
+  return {size_of(type) < 4 && n <= 1 << 15 ? DataType::kInt32 : DataType::kFloat64, 1};
+}
+
+void widen(DataType type, int n, void* to, const void* from, size_t count) {
+  table().widen(type, wide_for(type, n).type, n, to, from, count);
+}
+
+void divide(DataType type, int n, double factor, void* to, const void* sums, size_t count) {
+  const FloatMode mode;
+  table().divide(type, wide_for(type, n).type, n, factor, to, sums, count);
 }
 
 const char* instruction_set() { return table().name; }

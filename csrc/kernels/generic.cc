@@ -70,8 +70,9 @@ inline Halves float_to_float16(Floats v) {
 }  // namespace hvd::kernels
 
 #include "kernels/adasum.h"
+#include "kernels/integer_average.h"
 #include "kernels/reduce.h"
 
 namespace hvd::kernels {
-const Table kGenericTable = {"generic", reduce_any, copy_any, dots_any, combine_any};
+const Table kGenericTable = {"generic", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
 }

@@ -1,4 +1,4 @@
-// Factor and divisor for integers; see elements.h for how these headers are used. Plain loops: the compiler
+// Factors for integers; see elements.h for how these headers are used. Plain loops: the compiler
 // vectorises the narrow types.
 #pragma once
 
@@ -33,19 +33,8 @@ inline T truncate(double x) {
 }
 
 template <class T>
-void finish_integers(T* values, size_t count, double factor, int64_t divisor) {
-  if (factor != 1.0)
-    for (size_t i = 0; i < count; ++i) values[i] = truncate<T>(static_cast<double>(values[i]) * factor);
-  if (divisor <= 1) return;
-  if constexpr (sizeof(T) == 8) {
-    for (size_t i = 0; i < count; ++i) values[i] /= divisor;
-  } else {
-    // Exact for 32 bits: a quotient that is no integer is at least 1/divisor away from one, which is far more
-    // than the rounding error of the division in double.
-    const double by = static_cast<double>(divisor);
-    for (size_t i = 0; i < count; ++i)
-      values[i] = static_cast<T>(static_cast<int32_t>(static_cast<double>(values[i]) / by));
-  }
+void multiply_integers(T* values, size_t count, double factor) {
+  for (size_t i = 0; i < count; ++i) values[i] = truncate<T>(static_cast<double>(values[i]) * factor);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Typed arithmetic on plain memory. Every function picks the best instruction set of this machine at run time
-// and gives the same bits with each of them. Pointers need only element alignment. `count` is in elements.
+// and gives the same bits with each of them, whatever floating-point mode the calling thread has. Pointers
+// need only element alignment. `count` is in elements.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,19 @@ void dots(DataType type, const void* a, const void* b, size_t count, double dots
 // to[i] = ca * a[i] + cb * b[i], in double for float64, in float otherwise; `to` may be a or b. Floating
 // types only.
 void combine(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
+
+// The average of n ranks' integers, exact: every rank widens its values, these are summed as any others, and
+// the sums are divided. A widened value consists of `per` elements of `type`.
+struct Wide {
+  DataType type;
+  size_t per;
+  size_t bytes() const { return size_of(type) * per; }
+};
+Wide wide_for(DataType type, int n);
+void widen(DataType type, int n, void* to, const void* from, size_t count);
+// to[i] = sums[i] / n, truncated toward zero. A factor other than 1 is multiplied with before that, in
+// double; what does not fit then becomes the nearest value that does.
+void divide(DataType type, int n, double factor, void* to, const void* sums, size_t count);
 
 // "avx512", "avx2" or "generic": what this machine uses. Tests may ask for a lesser one; returns whether it
 // is possible.

@@ -227,32 +227,28 @@ void reduce_integer(ReduceOp op, const Job& job) {
   }
 }
 
-// Factor and divisor take a second pass over each block while it is in the cache: they are rare for integers.
+// A factor takes a second pass over each block while it is in the cache: it is rare for integers.
 template <class T, class Wrapping>
 void reduce_and_finish(const Reduction& reduction, const Job& job) {
-  if (reduction.factor == 1.0 && reduction.divisor <= 1)
-    return reduce_integer<T, Wrapping>(reduction.op, job);
+  if (reduction.factor == 1.0) return reduce_integer<T, Wrapping>(reduction.op, job);
   reduce_in_blocks<T>(
       job, [&](const Job& part) { reduce_integer<T, Wrapping>(reduction.op, part); },
-      [&](T* block, size_t count) { finish_integers(block, count, reduction.factor, reduction.divisor); });
+      [&](T* block, size_t count) { multiply_integers(block, count, reduction.factor); });
 }
 
-void reduce_bool(const Reduction& reduction, const Job& job) {
-  const bool all = reduction.op == ReduceOp::kMin || reduction.op == ReduceOp::kProduct ||
-                   (reduction.op != ReduceOp::kMax && reduction.divisor > 1);
+void reduce_bool(ReduceOp op, const Job& job) {
+  const bool all = op == ReduceOp::kMin || op == ReduceOp::kProduct;
   return all ? reduce_as<Bool, And>(job) : reduce_as<Bool, Or>(job);
 }
 
 void reduce_any(const Reduction& reduction, void* to, void* copy, const void* ahead,
                 const void* const* sources, int n, size_t count) {
   Job job{to, copy, ahead, sources, n, 0, count, reduction.factor};
-  const bool unchanged = n == 1 && reduction.factor == 1.0 && reduction.divisor <= 1;
+  const bool unchanged = n == 1 && reduction.factor == 1.0;
   if (unchanged && reduction.type != DataType::kBool) {
     copy_bytes(copy, sources[0], count * size_of(reduction.type));
     return copy_bytes(to, sources[0], count * size_of(reduction.type));
   }
-  // Floating types have no truncation to keep apart, so a divisor is part of the factor.
-  if (reduction.divisor > 1) job.factor /= static_cast<double>(reduction.divisor);
   switch (reduction.type) {
     case DataType::kUint8:
       return reduce_and_finish<uint8_t, uint8_t>(reduction, job);
@@ -275,7 +271,7 @@ void reduce_any(const Reduction& reduction, void* to, void* copy, const void* ah
     case DataType::kFloat64:
       return reduce_floating<Plain<double>>(reduction.op, job);
     case DataType::kBool:
-      return reduce_bool(reduction, job);
+      return reduce_bool(reduction.op, job);
     case DataType::kComplex64:  // complex numbers are only summed; the engine rejects the other operations
       job.end *= 2;
       return reduce_as<Plain<float>, Sum>(job);

@@ -15,6 +15,9 @@ struct Table {
   void (*copy)(void* to, const void* from, const void* ahead, size_t bytes);
   void (*dots)(DataType type, const void* a, const void* b, size_t count, double dots[3]);
   void (*combine)(DataType type, void* to, const void* a, const void* b, size_t count, double ca, double cb);
+  void (*widen)(DataType type, DataType wide, int n, void* to, const void* from, size_t count);
+  void (*divide)(DataType type, DataType wide, int n, double factor, void* to, const void* sums,
+                 size_t count);
 };
 
 extern const Table kGenericTable;

@@ -140,10 +140,10 @@ inline void random_operation(Communicator& comm, size_t bytes, uint64_t operatio
       CHECK(comm.barrier().ok());
       break;
     case 1:
-      check_allreduce(comm, {type, ReduceOp::kSum, 1.0, 1}, count, operation);
+      check_allreduce(comm, {type, ReduceOp::kSum, 1.0}, count, operation);
       break;
     case 2:
-      check_reducescatter(comm, {type, ReduceOp::kMax, 1.0, 1}, count, operation);
+      check_reducescatter(comm, {type, ReduceOp::kMax, 1.0}, count, operation);
       break;
     case 3:
       check_allgather(comm, bytes / comm.size(), operation);

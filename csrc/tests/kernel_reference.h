@@ -94,12 +94,10 @@ struct Reference {  // integers
     return op == ReduceOp::kMin ? std::min(a, b) : std::max(a, b);
   }
   static T finish(Acc x, const Reduction& r) {
-    if (r.factor != 1.0) {
-      const long double y = static_cast<double>(x) * r.factor;  // long double holds every int64
-      using L = std::numeric_limits<T>;
-      x = std::isnan(y) ? T{0} : y <= L::min() ? L::min() : y >= L::max() ? L::max() : static_cast<T>(y);
-    }
-    return r.divisor > 1 ? static_cast<T>(x / r.divisor) : x;
+    if (r.factor == 1.0) return x;
+    const long double y = static_cast<double>(x) * r.factor;  // long double holds every int64
+    using L = std::numeric_limits<T>;
+    return std::isnan(y) ? T{0} : y <= L::min() ? L::min() : y >= L::max() ? L::max() : static_cast<T>(y);
   }
 };
 template <class F>
@@ -107,10 +105,7 @@ struct FloatReference {
   using Acc = F;
   static Acc load(F x) { return x; }
   static Acc apply(ReduceOp op, Acc a, Acc b) { return float_op(op, a, b); }
-  static F finish(Acc x, const Reduction& r) {
-    const double factor = r.factor / static_cast<double>(r.divisor);
-    return factor == 1.0 ? x : x * static_cast<F>(factor);
-  }
+  static F finish(Acc x, const Reduction& r) { return r.factor == 1.0 ? x : x * static_cast<F>(r.factor); }
 };
 template <>
 struct Reference<float> : FloatReference<float> {};
@@ -134,8 +129,7 @@ struct Reference<Truth> {
   static Acc load(Truth x) { return {x.byte != 0, x.byte != 0}; }
   static Acc apply(ReduceOp, Acc a, Acc b) { return {a.first || b.first, a.second && b.second}; }
   static Truth finish(Acc x, const Reduction& r) {
-    const bool all =
-        r.op == ReduceOp::kMin || r.op == ReduceOp::kProduct || (r.op == ReduceOp::kSum && r.divisor > 1);
+    const bool all = r.op == ReduceOp::kMin || r.op == ReduceOp::kProduct;
     return {all ? x.second : x.first};
   }
 };

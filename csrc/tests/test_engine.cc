@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "engine/retreat.h"
+#include "float_modes.h"
 #include "thread_world.h"
 
 namespace {
@@ -378,6 +379,42 @@ TEST(adasum_of_parallel_and_orthogonal_vectors) {
       CHECK(rank.allreduce("own", own, HVD_ADASUM) == HVD_OK);
       for (float value : own) CHECK(value == 3.0f);
     });
+  }
+}
+
+// All threads, the engines' included, have the odd mode. Also what is computed outside of the kernels counts:
+// the factor of an average (0.7 / 3), the weights of Adasum.
+TEST(floating_point_modes_do_not_change_bits) {
+  constexpr size_t kCount = 1000;
+  const auto results_of = [](int size, int op, double postscale) {
+    std::vector<double> result;
+    ThreadWorld(size).run([&](Rank& rank) {
+      const uint64_t mode = float_modes::get();
+      std::mt19937_64 random(static_cast<unsigned>(rank.rank));
+      std::vector<double> data(kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        // Half of them subnormal, the others between 1 and 2, with either sign.
+        const uint64_t bits = (random() & 0x800fffffffffffff) | (i % 2 ? 0x3ff0000000000000 : 0);
+        std::memcpy(&data[i], &bits, sizeof bits);
+      }
+      CHECK(rank.finish(rank.reduce_async(HVD_ALLREDUCE, "x", HVD_FLOAT64, data.data(), data.data(), kCount,
+                                          op, 1.0, postscale)) == HVD_OK);
+      CHECK(float_modes::get() == mode);
+      if (rank.rank == 1) result = data;
+    });
+    return result;
+  };
+  const auto all_results = [&] {
+    return std::vector<std::vector<double>>{results_of(2, HVD_SUM, 1.0), results_of(3, HVD_AVERAGE, 0.7),
+                                            results_of(4, HVD_ADASUM, 1.0)};
+  };
+  const auto expected = all_results();
+  for (uint64_t mode : float_modes::kOdd) {
+    if (mode == float_modes::kTrapping) continue;  // the engine may compute with times as it likes
+    const float_modes::Odd odd(mode);
+    const auto results = all_results();
+    for (size_t i = 0; i < expected.size(); ++i)
+      CHECK(std::memcmp(results[i].data(), expected[i].data(), kCount * sizeof(double)) == 0);
   }
 }
 

@@ -125,8 +125,7 @@ Bytes reduced_by_host(const Reduction& reduction, const HostList& hosts, const s
     most = std::max(most, here.size());
   }
   if (by_host.size() == 1 || most == 1) return reduced(reduction, inputs);
-  Reduction partial = reduction;
-  if (reduction.type != DataType::kBool) partial = {reduction.type, reduction.op, 1.0, 1};
+  const Reduction partial = {reduction.type, reduction.op, 1.0};
   std::vector<Bytes> results;
   for (auto& entry : by_host) results.push_back(reduced(partial, entry.second));
   return reduced(reduction, results);
@@ -237,8 +236,8 @@ void check_alltoall(Communicator& comm, size_t bytes, uint64_t operation) {
 }
 
 Reduction average(DataType type, int size) {
-  if (hvd::is_integer(type) || type == DataType::kBool) return {type, ReduceOp::kSum, 1.0, size};
-  return {type, ReduceOp::kSum, 1.0 / size, 1};
+  if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
+  return {type, ReduceOp::kSum, 1.0 / size};
 }
 
 void random_operation(Communicator& comm, const HostList& hosts, size_t bytes, uint64_t operation) {
@@ -253,7 +252,7 @@ void random_operation(Communicator& comm, const HostList& hosts, size_t bytes, u
       check_allreduce(comm, hosts, average(type, comm.size()), count, operation);
       break;
     case 2:
-      check_reducescatter(comm, hosts, {type, ReduceOp::kSum, 1.0, 1}, count, operation);
+      check_reducescatter(comm, hosts, {type, ReduceOp::kSum, 1.0}, count, operation);
       break;
     case 3:
       check_allgather(comm, bytes / comm.size(), operation);
@@ -297,7 +296,7 @@ TEST(allreduce_of_every_type) {
         check_allreduce(comm, hosts, average(type, comm.size()), count, ++operation);
       if (hvd::is_complex(type)) continue;
       for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct})
-        check_allreduce(comm, hosts, {type, op, 1.0, 1}, 333, ++operation);
+        check_allreduce(comm, hosts, {type, op, 1.0}, 333, ++operation);
     }
   });
 }

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/neutral.h"
 #include "tests/check.h"
+#include "tests/float_modes.h"
 #include "tests/kernel_reference.h"
 
 using namespace hvd;
@@ -121,7 +123,7 @@ void check_reduce(const Reduction& r, int per, const Variant& v) {
   std::vector<T> expected(scalars);
   Reduction sum = r;
   if (per == 2) sum.op = ReduceOp::kSum;
-  const bool untouched = v.n == 1 && r.factor == 1.0 && r.divisor == 1 && !std::is_same_v<T, Truth>;
+  const bool untouched = v.n == 1 && r.factor == 1.0 && !std::is_same_v<T, Truth>;
   for (size_t i = 0; i < scalars; ++i) {
     auto acc = Reference<T>::load(inputs[0][i]);
     for (int k = 1; k < v.n; ++k)
@@ -141,9 +143,8 @@ void check_reduce(const Reduction& r, int per, const Variant& v) {
     kernels::reduce(r, to, v.copy ? copy : nullptr, sources.data(), v.n, v.count);
     for (size_t i = 0; i < scalars; ++i) {
       if (!same(to[i], expected[i]) || (v.copy && std::memcmp(&to[i], &copy[i], sizeof(T)) != 0)) {
-        std::fprintf(stderr, "%s %s op %d n %d count %zu element %zu factor %g divisor %lld\n", set,
-                     name_of(r.type), static_cast<int>(r.op), v.n, v.count, i, r.factor,
-                     static_cast<long long>(r.divisor));
+        std::fprintf(stderr, "%s %s op %d n %d count %zu element %zu factor %g\n", set, name_of(r.type),
+                     static_cast<int>(r.op), v.n, v.count, i, r.factor);
         CHECK(!"reduce differs from the reference");
       }
     }
@@ -171,29 +172,25 @@ void check_variants(const Reduction& r, const std::vector<int>& ns, const std::v
 
 TEST(reduce_matches_the_reference) {
   for (DataType type : kAll)
-    for (ReduceOp op : kOps) check_variants({type, op, 1.0, 1}, {1, 2, 3, 4, 5, 8}, {0, 1, 7, 33, 259});
+    for (ReduceOp op : kOps) check_variants({type, op, 1.0}, {1, 2, 3, 4, 5, 8}, {0, 1, 7, 33, 259});
 }
 
-TEST(reduce_applies_factor_and_divisor) {
+TEST(reduce_applies_a_factor) {
   for (DataType type : kAll)
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax})
-      for (double factor : {1.0, 0.3, -1e30})
-        for (int64_t divisor : {1, 2, 7})
-          if (!is_floating(type) || divisor == 1)
-            check_variants({type, op, factor, divisor}, {1, 2, 3}, {1, 131});
-  check_variants({DataType::kFloat32, ReduceOp::kSum, 1.0, 4}, {4}, {100});
+      for (double factor : {0.3, -1e30}) check_variants({type, op, factor}, {1, 2, 3}, {1, 131});
 }
 
 TEST(reduce_takes_many_sources) {
   for (DataType type : kAll)
-    for (ReduceOp op : kOps) check_variants({type, op, 0.5, 1}, {15, 16, 17, 31, 32, 47}, {77});
+    for (ReduceOp op : kOps) check_variants({type, op, 0.5}, {15, 16, 17, 31, 32, 47}, {77});
   for (DataType type : {DataType::kFloat16, DataType::kFloat32, DataType::kInt32})
-    check_variants({type, ReduceOp::kSum, 1.0, 1}, {300}, {9001});
+    check_variants({type, ReduceOp::kSum, 1.0}, {300}, {9001});
 }
 
 TEST(reduce_handles_blocks) {
-  for (DataType type : kAll) check_variants({type, ReduceOp::kSum, 0.5, 1}, {2}, {8192, 20011});
-  for (DataType type : kAll) check_variants({type, ReduceOp::kMin, 1.0, 1}, {3}, {20011});
+  for (DataType type : kAll) check_variants({type, ReduceOp::kSum, 0.5}, {2}, {8192, 20011});
+  for (DataType type : kAll) check_variants({type, ReduceOp::kMin, 1.0}, {3}, {20011});
 }
 
 TEST(average_and_adasum_are_sums) {
@@ -201,7 +198,7 @@ TEST(average_and_adasum_are_sums) {
   const void* sources[2] = {a, b};
   for (ReduceOp op : {ReduceOp::kAverage, ReduceOp::kAdasum}) {
     float to[3];
-    kernels::reduce({DataType::kFloat32, op, 0.5, 1}, to, nullptr, sources, 2, 3);
+    kernels::reduce({DataType::kFloat32, op, 0.5}, to, nullptr, sources, 2, 3);
     CHECK(to[0] == 5.5f && to[1] == 11 && to[2] == 16.5f);
   }
 }
@@ -233,7 +230,7 @@ void check_all_values(DataType type) {
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
   with_each_set([&](const char*) {
     for (double factor : {1.0, 0.5, 1.0009765625, 0.3, 3.0, 1e-3, 1e-30, 65536.0}) {
-      const Reduction r{type, ReduceOp::kSum, factor, 1};
+      const Reduction r{type, ReduceOp::kSum, factor};
       const void* one = all.data();
       kernels::reduce(r, to.data(), nullptr, &one, 1, all.size());
       for (size_t i = 0; i < all.size(); ++i)
@@ -241,14 +238,14 @@ void check_all_values(DataType type) {
     }
     // Unchanged by adding zero: every value survives the way through float32. -0 + +0 is +0.
     std::memset(static_cast<void*>(other.data()), 0, other.size() * sizeof(T));
-    const Reduction r{type, ReduceOp::kSum, 1.0, 1};
+    const Reduction r{type, ReduceOp::kSum, 1.0};
     const void* with_zero[2] = {all.data(), other.data()};
     kernels::reduce(r, to.data(), nullptr, with_zero, 2, all.size());
     for (size_t i = 0; i < all.size(); ++i) CHECK(same(to[i], i == 0x8000 ? T{0} : all[i]));
     for (int round = 0; round < 8; ++round) {
       for (T& x : other) x.bits = static_cast<uint16_t>(random_bits());
       for (ReduceOp op : kOps) {
-        const Reduction pair{type, op, 1.0, 1};
+        const Reduction pair{type, op, 1.0};
         const void* sources[2] = {all.data(), other.data()};
         kernels::reduce(pair, to.data(), nullptr, sources, 2, all.size());
         for (size_t i = 0; i < all.size(); ++i)
@@ -270,9 +267,9 @@ TEST(nan_stays_quiet) {
     const void* brains[2] = {brain, zero};
     for (ReduceOp op : kOps) {
       uint16_t to[4];
-      kernels::reduce({DataType::kFloat16, op, 1.0, 1}, to, nullptr, halves, 2, 4);
+      kernels::reduce({DataType::kFloat16, op, 1.0}, to, nullptr, halves, 2, 4);
       for (uint16_t x : to) CHECK((x & 0x7e00) == 0x7e00);
-      kernels::reduce({DataType::kBfloat16, op, 1.0, 1}, to, nullptr, brains, 2, 4);
+      kernels::reduce({DataType::kBfloat16, op, 1.0}, to, nullptr, brains, 2, 4);
       for (uint16_t x : to) CHECK((x & 0x7fc0) == 0x7fc0);
     }
   });
@@ -299,7 +296,7 @@ void check_sets_agree(DataType type, size_t per) {
         std::vector<T> first(scalars), to(scalars);
         with_each_set([&](const char* set) {
           std::vector<T>& result = std::string(set) == "generic" ? first : to;
-          kernels::reduce({type, op, factor, 3}, result.data(), nullptr, sources.data(), n, kCount);
+          kernels::reduce({type, op, factor}, result.data(), nullptr, sources.data(), n, kCount);
           for (size_t i = 0; i < scalars && &result == &to; ++i) CHECK(same(to[i], first[i]));
         });
       }
@@ -346,7 +343,7 @@ TEST(scale_in_place_and_out_of_place) {
         Array<T> from(scalars, 3), to(scalars, 1);
         from.randomise();
         std::vector<T> expected(from.data(), from.data() + scalars);
-        const Reduction r{type, ReduceOp::kSum, 0.37, 1};
+        const Reduction r{type, ReduceOp::kSum, 0.37};
         if constexpr (!std::is_same_v<T, Truth>)
           for (T& x : expected) x = Reference<T>::finish(Reference<T>::load(x), r);
         kernels::scale(type, to.data(), from.data(), count, 0.37);
@@ -425,6 +422,214 @@ TEST(combine_matches_the_reference) {
   }
 }
 
+// ---- exact averages, neutral elements
+// -------------------------------------------------------------------------
+
+template <class T>
+T average_of(const std::vector<T>& values, double factor) {
+  __int128 sum = 0;
+  for (T x : values) sum += x;
+  const auto n = static_cast<int>(values.size());
+  if (factor == 1.0) return static_cast<T>(sum / n);
+  const double y = static_cast<double>(sum) * factor / n;
+  constexpr T least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
+  return y <= static_cast<double>(least) ? least : y >= static_cast<double>(most) ? most : static_cast<T>(y);
+}
+
+template <class T>
+void check_average(DataType type, int n, double factor) {
+  constexpr size_t kCount = 1003;
+  constexpr T least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
+  std::vector<std::vector<T>> values(kCount, std::vector<T>(static_cast<size_t>(n)));
+  for (std::vector<T>& ranks : values)
+    for (T& x : ranks) x = static_cast<T>(random_bits());
+  std::fill(values[0].begin(), values[0].end(), most);
+  std::fill(values[1].begin(), values[1].end(), least);
+  for (T& x : values[2]) x = random_bits() % 2 ? least : most;
+  for (size_t i = 3; i < 100; ++i)
+    for (T& x : values[i]) x = static_cast<T>(random_bits() % 7 - 3);
+  with_each_set([&](const char*) {
+    const kernels::Wide wide = kernels::wide_for(type, n);
+    std::vector<uint8_t> sums(kCount * wide.bytes()), one(sums.size());
+    const void* sources[2] = {sums.data(), one.data()};
+    Array<T> own(kCount, 1), result(kCount, 3);
+    for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
+      for (size_t i = 0; i < kCount; ++i) own[i] = values[i][r];
+      kernels::widen(type, n, one.data(), own.data(), kCount);
+      kernels::reduce({wide.type, ReduceOp::kSum, 1.0}, sums.data(), nullptr, sources, 2, kCount * wide.per);
+    }
+    kernels::divide(type, n, factor, result.data(), sums.data(), kCount);
+    for (size_t i = 0; i < kCount; ++i) CHECK(result[i] == average_of(values[i], factor));
+    CHECK(result.guards_intact());
+  });
+}
+
+TEST(averages_of_integers_are_exact) {
+  for (int n : {1, 2, 3, 7, 49, 256})
+    for (double factor : {1.0, 0.5, 49.0, -1e30}) {
+      check_average<uint8_t>(DataType::kUint8, n, factor);
+      check_average<int8_t>(DataType::kInt8, n, factor);
+      check_average<uint16_t>(DataType::kUint16, n, factor);
+      check_average<int16_t>(DataType::kInt16, n, factor);
+      check_average<int32_t>(DataType::kInt32, n, factor);
+      check_average<int64_t>(DataType::kInt64, n, factor);
+    }
+}
+
+TEST(more_ranks_than_fit_in_32_bits) {
+  for (int n : {1 << 15, (1 << 15) + 1, 1 << 22}) {
+    const uint16_t small = UINT16_MAX;
+    const int32_t large = INT32_MIN;
+    const auto average = [&](DataType type, const void* value, void* to) {
+      alignas(8) uint8_t one[8];
+      kernels::widen(type, n, one, value, 1);
+      // The sum of n equal values.
+      if (kernels::wide_for(type, n).type == DataType::kInt32) {
+        int32_t sum;
+        std::memcpy(&sum, one, sizeof sum);
+        CHECK(!__builtin_mul_overflow(sum, n, &sum));
+        kernels::divide(type, n, 1.0, to, &sum, 1);
+      } else {
+        double sum;
+        std::memcpy(&sum, one, sizeof sum);
+        sum *= n;
+        kernels::divide(type, n, 1.0, to, &sum, 1);
+      }
+    };
+    uint16_t small_average;
+    int32_t large_average;
+    average(DataType::kUint16, &small, &small_average);
+    average(DataType::kInt32, &large, &large_average);
+    CHECK(small_average == small && large_average == large);
+  }
+}
+
+// Bits that survive the company of neutral elements, whatever the order; NaNs as NaNs.
+template <class T>
+void check_neutral(DataType type, ReduceOp op, size_t per) {
+  constexpr size_t kCount = 513;
+  const size_t scalars = kCount * per;
+  Array<T> values(scalars, 1), neutral(scalars, 2), to(scalars, 3);
+  values.randomise();
+  if constexpr (std::is_same_v<T, Truth>)
+    for (size_t i = 0; i < scalars; ++i) values[i].byte = values[i].byte != 0;
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Brain>) values[0].bits = 0x8000;
+  kernels::fill_neutral(type, op, neutral.data(), kCount);
+  CHECK(neutral.guards_intact());
+  const ReduceOp applied = op == ReduceOp::kAverage || op == ReduceOp::kAdasum ? ReduceOp::kSum : op;
+  for (size_t place = 0; place < 3; ++place) {
+    const void* sources[3] = {neutral.data(), neutral.data(), neutral.data()};
+    sources[place] = values.data();
+    kernels::reduce({type, applied, 1.0}, to.data(), nullptr, sources, 3, kCount);
+    for (size_t i = 0; i < scalars; ++i) CHECK(same(to[i], values[i]));
+  }
+}
+
+TEST(neutral_elements_change_nothing) {
+  for (DataType type : kAll)
+    for (ReduceOp op : {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kAdasum, ReduceOp::kMin, ReduceOp::kMax,
+                        ReduceOp::kProduct})
+      if (!is_complex(type) || op == ReduceOp::kSum || op == ReduceOp::kAverage)
+        with_type(type, [&](auto zero, int per) {
+          check_neutral<decltype(zero)>(type, op, static_cast<size_t>(per));
+        });
+  uint8_t averaged = 1;  // the average of bool is "and", but not with ranks that have nothing
+  kernels::fill_neutral(DataType::kBool, ReduceOp::kAverage, &averaged, 1);
+  CHECK(averaged == 0);
+}
+
+// ---- floating-point modes
+// -------------------------------------------------------------------------------------
+
+// Runs `body`, which returns bytes, in the normal mode and in others; they must be the same, and so must the
+// thread's mode be afterwards.
+template <class Body>
+void in_every_mode(Body body) {
+  const std::vector<uint8_t> expected = body();
+  for (uint64_t mode : float_modes::kOdd) {
+    std::vector<uint8_t> result;
+    {
+      const float_modes::Odd odd(mode);
+      result = body();
+      CHECK(float_modes::get() == mode);
+    }
+    CHECK(result == expected);
+  }
+}
+
+template <class T>
+void check_modes(DataType type) {
+  constexpr size_t kCount = 1003;
+  using Acc = typename Reference<T>::Acc;
+  std::vector<T> a(kCount), b(kCount), to(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    // Subnormal results of subnormal and of normal numbers, and roundings. No NaN, whose bits may differ.
+    const auto tiny = [] {
+      const auto x = static_cast<Acc>(random_bits() % 2001) - 1000;
+      return x * std::numeric_limits<Acc>::denorm_min();
+    };
+    const auto any = [] { return static_cast<Acc>(static_cast<int64_t>(random_bits())); };
+    Acc x = i % 2 ? tiny() : any() * static_cast<Acc>(0x1p-60), y = i % 2 ? tiny() : any();
+    if constexpr (std::is_same_v<T, Half>) {
+      a[i] = {static_cast<uint16_t>(random_bits() & 0xbbff)},
+      b[i] = {static_cast<uint16_t>(random_bits() & 0x83ff)};
+    } else if constexpr (std::is_same_v<T, Brain>) {
+      a[i] = narrow_brain(x), b[i] = narrow_brain(y);
+    } else {
+      a[i] = x, b[i] = y;
+    }
+  }
+  const void* sources[2] = {a.data(), b.data()};
+  const auto bytes = [&] {
+    const auto* first = reinterpret_cast<const uint8_t*>(to.data());
+    return std::vector<uint8_t>(first, first + to.size() * sizeof(T));
+  };
+  with_each_set([&](const char*) {
+    for (double factor : {1.0, 1.0 / 3})
+      in_every_mode([&] {
+        kernels::reduce({type, ReduceOp::kSum, factor}, to.data(), nullptr, sources, 2, kCount);
+        return bytes();
+      });
+    in_every_mode([&] {
+      kernels::reduce({type, ReduceOp::kProduct, 1.0}, to.data(), nullptr, sources, 2, kCount);
+      return bytes();
+    });
+    in_every_mode([&] {
+      kernels::reduce({type, ReduceOp::kMin, 1.0}, to.data(), nullptr, sources, 2, kCount);
+      return bytes();
+    });
+    in_every_mode([&] {
+      kernels::scale(type, to.data(), a.data(), kCount, 0.7);
+      return bytes();
+    });
+    in_every_mode([&] {
+      kernels::combine(type, to.data(), a.data(), b.data(), kCount, 0.3, 0.9);
+      return bytes();
+    });
+    in_every_mode([&] {
+      double dots[3] = {};
+      kernels::dots(type, a.data(), b.data(), kCount, dots);
+      const auto* first = reinterpret_cast<const uint8_t*>(dots);
+      return std::vector<uint8_t>(first, first + sizeof dots);
+    });
+  });
+}
+
+TEST(the_callers_floating_point_mode_is_of_no_account) {
+  for (DataType type : kFloating)
+    with_floating_type(type, [&](auto zero) { check_modes<decltype(zero)>(type); });
+  const std::vector<int64_t> values = {INT64_MAX, INT64_MIN, 1, -1, 1000000007, -999999999999999999};
+  with_each_set([&](const char*) {
+    in_every_mode([&] {
+      std::vector<int64_t> wide(2 * values.size()), to(values.size());
+      kernels::widen(DataType::kInt64, 3, wide.data(), values.data(), values.size());
+      kernels::divide(DataType::kInt64, 3, 0.7, to.data(), wide.data(), values.size());
+      const auto* first = reinterpret_cast<const uint8_t*>(to.data());
+      return std::vector<uint8_t>(first, first + to.size() * sizeof to[0]);
+    });
+  });
+}
+
 // ---- throughput
 // -----------------------------------------------------------------------------------------------
 
@@ -443,7 +648,7 @@ double throughput(DataType type, int n, size_t bytes, bool copying) {
   for (int run = 0; run < 7; ++run) {
     const auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < repeats; ++k)
-      kernels::reduce({type, ReduceOp::kSum, 1.0, 1}, to, copy, sources.data(), n, bytes / size_of(type));
+      kernels::reduce({type, ReduceOp::kSum, 1.0}, to, copy, sources.data(), n, bytes / size_of(type));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
     best = std::max(best, static_cast<double>(bytes) * n * repeats / time.count());
   }

@@ -128,7 +128,7 @@ TEST(a_broadcast_right_after_an_allreduce) {
     for (uint64_t operation = 0; operation < 60; ++operation) {
       dawdle(mine);
       if (comm.rank() == 0) stops = 0;  // the root hurries
-      check_allreduce(comm, {DataType::kFloat32, ReduceOp::kSum, 1.0, 1}, 40000, operation);
+      check_allreduce(comm, {DataType::kFloat32, ReduceOp::kSum, 1.0}, 40000, operation);
       check_broadcast(comm, 300000, 0, operation);
     }
     chance = nullptr;

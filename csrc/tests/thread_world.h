@@ -71,16 +71,23 @@ class Rank {
     request.prescale = request.postscale = 1.0;
     return request;
   }
-  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM,
-                             int set = 0) {
-    auto length = static_cast<int64_t>(data.size());
-    hvd_tensor tensor{data.data(), data.data(), &length, 1, HVD_FLOAT32};
-    hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
+  // Of one tensor with `rows` elements; `to` may be the same memory as `from`.
+  hvd_handle reduce_async(int kind, const std::string& name, int dtype, const void* from, void* to,
+                          int64_t rows, int op, double prescale = 1.0, double postscale = 1.0, int set = 0) {
+    hvd_tensor tensor{from, to, &rows, 1, dtype};
+    hvd_request request = Rank::request(kind, name.c_str());
     request.reduce_op = op;
+    request.prescale = prescale;
+    request.postscale = postscale;
     request.process_set = set;
     request.tensor_count = 1;
     request.tensors = &tensor;
     return submit(request);
+  }
+  hvd_handle allreduce_async(const std::string& name, std::vector<float>& data, int op = HVD_SUM,
+                             int set = 0) {
+    return reduce_async(HVD_ALLREDUCE, name, HVD_FLOAT32, data.data(), data.data(),
+                        static_cast<int64_t>(data.size()), op, 1.0, 1.0, set);
   }
   int allreduce(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
     return finish(allreduce_async(name, data, op, set));

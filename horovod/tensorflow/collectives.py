@@ -33,16 +33,16 @@ def _check_adasum(process_set: ProcessSet) -> None:
         check_adasum(session, process_set.process_set_id)
 
 
-def set_size(process_set: ProcessSet, dtype: Any) -> Any:
-    """The number of ranks in a set as a tensor; found at run time in an elastic job."""
-    if elastic():
-        return tf.cast(mpi_ops.size_op(process_set.process_set_id or 0), dtype)
-    return tf.cast(process_set.size(), dtype)
+def divide_by_size(tensor: Any, process_set: ProcessSet) -> Any:
+    """A tensor divided by the number of ranks in a set, which is found at run time in an elastic job.
 
-
-def divide(tensor: Any, divisor: Any) -> Any:
-    """A quotient of the same dtype; integers are truncated."""
-    return tf.truncatediv(tensor, divisor) if tensor.dtype.is_integer else tensor / divisor
+    Integers become floating numbers, as in any division of TensorFlow's: these are parts of sums, and
+    truncated parts would add up to something else.
+    """
+    if tensor.dtype.is_integer:
+        tensor = tf.cast(tensor, tf.float32 if tensor.dtype.size <= 2 else tf.float64)
+    size = mpi_ops.size_op(process_set.process_set_id or 0) if elastic() else process_set.size()
+    return tensor / tf.cast(size, tensor.dtype)
 
 
 def allreduce(
@@ -60,7 +60,8 @@ def allreduce(
 ) -> Any:
     """The ranks' tensors combined element by element with `op` (default: Average).
 
-    tf.IndexedSlices stay sparse: the result has the slices of all ranks.
+    tf.IndexedSlices stay sparse: the result has the slices of all ranks, for Average each divided by the
+    number of ranks. Slices of integers become floating ones by that; dense integers are truncated.
     """
     op = handle_average_backwards_compatibility(op, average)
     if isinstance(tensor, tf.IndexedSlices):
@@ -94,7 +95,7 @@ def _allreduce_slices(
         [slices.values, slices.indices], name, ignore_name_scope, process_set
     )
     if op == Average:
-        values = divide(values, set_size(process_set, values.dtype))
+        values = divide_by_size(values, process_set)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import split_list
 from horovod.tensorflow import mpi_ops
-from horovod.tensorflow.collectives import allreduce, divide, grouped_allreduce, set_size
+from horovod.tensorflow.collectives import allreduce, divide_by_size, grouped_allreduce
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.mpi_ops import Average
 from horovod.tensorflow.util import _executing_eagerly, elastic, tf_variable
@@ -190,9 +190,9 @@ class LocalVariables:
         if gradient is None or not self._scale:
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
-            values = divide(gradient.values, set_size(self._process_set, gradient.values.dtype))
+            values = divide_by_size(gradient.values, self._process_set)
             return tf.IndexedSlices(values, gradient.indices, dense_shape=gradient.dense_shape)
-        return divide(gradient, set_size(self._process_set, gradient.dtype))
+        return divide_by_size(gradient, self._process_set)
 
     def reduce_others(
         self,

@@ -373,9 +373,10 @@ def grouped_reducescatter(
 
 
 def join(device: int = -1) -> int:
-    """Declares that this rank has no more data: it adds zeros to the others' allreduces until all joined.
+    """Declares that this rank has no more data: until all joined, the others' allreduces go on without it.
 
-    Returns the rank that joined last. `device` is accepted for compatibility.
+    Averages still divide by the number of all ranks. Returns the rank that joined last. `device` is accepted
+    for compatibility.
     """
     return common.join()
 

@@ -34,8 +34,8 @@ def data(rank: int, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0)
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return np.asarray(random.integers(max(info.min, -1000), min(info.max, 1000), shape)).astype(dtype)
+        info = np.iinfo(dtype)  # the whole range: sums wrap, averages must not
+        return np.asarray(random.integers(info.min, info.max, shape, dtype, endpoint=True))
     if dtype.kind == "c":
         return (random.normal(size=shape) + 1j * random.normal(size=shape)).astype(dtype)
     return np.asarray(random.normal(size=shape)).astype(dtype)
@@ -63,6 +63,8 @@ def groups() -> list[list[int]]:
 
 def combined(op: int, arrays: list[Any], ranks: list[int] | None = None, factor: float = 1.0) -> Any:
     """The reduction of the arrays of `ranks`. Each host's result is rounded to the dtype."""
+    if op == hvd.Average and arrays[0].dtype.kind in "iu":
+        return integer_average(arrays)
     ranks = list(range(hvd.size())) if ranks is None else ranks
     hosts = [[arrays[ranks.index(rank)] for rank in each if rank in ranks] for each in groups()]
     hosts = [host for host in hosts if host]
@@ -70,6 +72,14 @@ def combined(op: int, arrays: list[Any], ranks: list[int] | None = None, factor:
         return in_order(op, arrays, len(arrays), factor)
     partial = hvd.Sum if op == hvd.Average and arrays[0].dtype.kind != "b" else op
     return in_order(op, [in_order(partial, host) for host in hosts], len(arrays), factor)
+
+
+def integer_average(arrays: list[Any]) -> Any:
+    """The exact sum divided by the number of arrays, truncated toward zero."""
+    columns = zip(*(array.ravel().tolist() for array in arrays), strict=True)
+    totals = [sum(column) for column in columns]
+    quotients = [abs(total) // len(arrays) * (1 if total > 0 else -1) for total in totals]
+    return np.array(quotients, arrays[0].dtype).reshape(arrays[0].shape)
 
 
 def in_order(op: int, arrays: list[Any], divisor: int = 1, factor: float = 1.0) -> Any:
@@ -83,10 +93,6 @@ def in_order(op: int, arrays: list[Any], divisor: int = 1, factor: float = 1.0) 
     with np.errstate(over="ignore"):
         total = reduce(lambda a, b: np.asarray(step(a, b)).astype(values[0].dtype), values)
     if op == hvd.Average:
-        if dtype.kind in "iu":
-            wide = total.astype(object) if total.ndim else np.array(total.item(), object)
-            quotient = np.abs(wide) // divisor * np.sign(wide)
-            return np.asarray(quotient).astype(dtype)
         factor /= divisor
     if dtype.kind not in "iu":
         total = total * total.real.dtype.type(factor)
@@ -150,6 +156,19 @@ def check_integer_average_truncates_toward_zero() -> None:
         assert hvd.allreduce(array)[0] == expected, total
 
 
+def check_average_of_equal_integers_is_that_integer() -> None:
+    for dtype in INTEGER:
+        info = np.iinfo(dtype)
+        array = np.array([info.min, info.max, info.max - 1, 0, 1], dtype)
+        same(hvd.allreduce(array), array, ("equal", dtype))
+        rows = np.repeat(array[:2], hvd.size())
+        share = rows[2 * hvd.rank() : 2 * hvd.rank() + 2]
+        same(hvd.reducescatter(rows, op=hvd.Average), share, ("equal shares", dtype))
+        copy = array.copy()
+        hvd.grouped_allreduce_([copy, np.ones(3, np.float32)])
+        same(copy, array, ("equal in a group", dtype))
+
+
 def check_scale_factors() -> None:
     for dtype in (np.dtype("float32"), np.dtype("float64"), np.dtype("float16"), BFLOAT16):
         arrays = everyone((1021,), dtype, 3)
@@ -159,6 +178,11 @@ def check_scale_factors() -> None:
     # Integers truncate at each step.
     result = hvd.allreduce(np.array([-3], np.int32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=0.5)
     assert result[0] == int(-1 * hvd.size() * 0.5), result
+    # Not in an average: its sum is exact.
+    result = hvd.allreduce(np.full(2, 200, np.uint8), postscale_factor=0.5)
+    assert result.tolist() == [100, 100], result
+    result = hvd.allreduce(np.array([hvd.rank()], np.int32), postscale_factor=float(hvd.size()))
+    assert result[0] == hvd.size() * (hvd.size() - 1) // 2, result
 
 
 def check_allreduce_in_place() -> None:

@@ -214,7 +214,7 @@ def check_broadcast_parameters() -> None:
 
 
 def check_join() -> None:
-    # Rank r has r + 1 batches; who has none left adds zeros but counts in the average.
+    # Rank r has r + 1 batches; who has none left adds nothing but counts in the average.
     for batch in range(hvd.rank() + 1):
         result = hvd.allreduce(np.full(5, 6.0), name=f"batch {batch}")
         assert np.allclose(result, 6.0 * (hvd.size() - batch) / hvd.size()), (batch, result)

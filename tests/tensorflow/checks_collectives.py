@@ -134,6 +134,19 @@ def check_indexed_slices() -> None:
         assert values.shape == (n * (n + 1) // 2, 2) and indices.shape == (n * (n + 1) // 2,)
         expected = [[sum(k + 1 for k in range(n) if k >= row) / n] * 2 for row in range(n)]
         np.testing.assert_allclose(dense, expected)
+    for dtype, floating in (
+        (tf.uint8, tf.float32),
+        (tf.int16, tf.float32),
+        (tf.int32, tf.float64),
+        (tf.int64, tf.float64),
+    ):
+        ones = tf.ones([1, 2], dtype)  # on all ranks in the same row: their average is 1
+        for _, _, dense in both(reduce, ones, tf.constant([0])):
+            same(dense[0], tf.ones([2], floating))
+        slices = tf.IndexedSlices(ones, tf.constant([0]), tf.constant([n, 2]))
+        whole, sparse = hvd.grouped_allreduce([tf.cast(tf.fill([2], 2 * r), dtype), slices])
+        same(whole, tf.cast(tf.fill([2], n - 1), dtype))
+        same(tf.convert_to_tensor(sparse)[0], tf.ones([2], floating))
     slices = tf.IndexedSlices(rows, tf.range(r + 1))
     with raises(NotImplementedError, "Sum"):
         hvd.allreduce(slices, op=hvd.Max)

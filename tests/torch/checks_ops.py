@@ -407,6 +407,27 @@ def check_threads() -> None:
     assert not failures, failures
 
 
+def check_flush_denormal_on_one_rank() -> None:
+    """Subnormal numbers count, whatever one rank has set for the thread that calls."""
+    size, rank = hvd.size(), hvd.rank()
+    if rank == 1:
+        assert torch.set_flush_denormal(True)
+    try:
+        for dtype, bits in ((torch.float32, torch.int32), (torch.float64, torch.int64)):
+            for count in (1, 1000, 200_000):
+                # They are multiples of the smallest one: their bits add up like integers.
+                numbers = torch.arange(count, dtype=bits) % 1000 + 1
+                mine = (numbers + rank).view(dtype)
+                expected = numbers * size + size * (size - 1) // 2
+                same(hvd.allreduce(mine, op=hvd.Sum).view(bits), expected, dtype, count)
+                handle = hvd.allreduce_async(mine, op=hvd.Sum)
+                same(hvd.synchronize(handle).view(bits), expected, dtype, count)
+                halves = hvd.allreduce((numbers * size * 2).view(dtype), prescale_factor=0.5)
+                same(halves.view(bits), numbers * size, dtype, count)
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def check_join() -> None:
     for batch in range(hvd.rank() + 1):
         result = hvd.allreduce(torch.full((5,), 6.0), name=f"batch {batch}")
