@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from mixture_plan import FEATURES, Plan
 from mixture_rank import Rank, Wrong
+from util_model import groups
 
 import horovod.numpy as hvd
 
@@ -42,6 +43,7 @@ def main() -> None:
     seed = hvd.broadcast_object(new if options.seed is None else options.seed, name="seed")
     if hvd.rank() == 0:
         print(f"seed {seed}, {hvd.size()} ranks", flush=True)
+    groups()  # a collective, so not in the middle of others
     rank = Rank(Plan(seed, hvd.size(), frozenset(options.without)), seed)
     try:
         rank.run(options.seconds, options.windows)
