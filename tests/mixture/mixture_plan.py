@@ -72,7 +72,7 @@ class Set:
 
 @dataclass(frozen=True)
 class Operation:
-    """One collective. `shapes` are without the first dimension where that differs from rank to rank (`rows`)."""
+    """One collective. Where `rows` has the first dimension of each rank, `shapes` are without it."""
 
     number: int
     kind: str
@@ -147,7 +147,7 @@ class Remove:
 
 @dataclass(frozen=True)
 class Join:
-    """Each rank does the first so many of the operations, then joins. `wait`: for all its operations first."""
+    """Each rank does the first so many of the operations and joins. `wait`: for all its operations first."""
 
     operations: tuple[Operation, ...]
     counts: tuple[int, ...]
@@ -337,7 +337,7 @@ class Plan:
         operations = []
         for i in range(count):
             here = {rank for rank, done in enumerate(counts) if done > i}
-            operation = self._join_operation(f"{name}.{i}", uneven)
+            operation = self._join_operation(f"{name}.{i}")
             members = operation.set.members
             operations.append(
                 replace(operation, present=tuple(rank for rank in members if rank in here), wrong=None)
@@ -346,7 +346,7 @@ class Plan:
             self._joined_unevenly = True
         return Join(tuple(operations), counts, wait=not self._has("join-pending") or draw.random() < 0.3)
 
-    def _join_operation(self, name: str, uneven: bool) -> Operation:
+    def _join_operation(self, name: str) -> Operation:
         draw = self._random
         while True:
             operation = self._blocking(name) if draw.random() < 0.15 else self._operation(name)
@@ -354,8 +354,6 @@ class Plan:
                 allowed = (hvd.Sum, hvd.Average)
                 if operation.op in allowed or (self._has("join-other-ops") and operation.op != hvd.Adasum):
                     return operation
-            elif operation.kind == "barrier":
-                return operation
-            elif self._has("join-errors") and draw.random() < 0.1:
+            elif operation.kind == "barrier" or (self._has("join-errors") and draw.random() < 0.1):
                 return operation
             self._templates.pop(name, None)

@@ -1,4 +1,4 @@
-"""One rank of the mixture: carries the plan out in an order and at a pace of its own, and checks each result."""
+"""One rank of the mixture: carries the plan out in its own order, at its own pace, and checks each result."""
 
 from __future__ import annotations
 
