@@ -201,6 +201,10 @@ HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
 HVD_API int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity);
 HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity);
 
+// How many joins have been completed. Ranks may have submitted different numbers of operations before a join,
+// so names made by counting start anew with each.
+HVD_API int64_t hvd_joins(hvd_engine* engine);
+
 // Chrome-trace timeline of the coordinator (rank 0; elsewhere nothing happens).
 HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);

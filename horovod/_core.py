@@ -140,6 +140,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_received_splits": (c_int32, [c_void_p, c_int64, ctypes.POINTER(c_int32), c_int32]),
     "hvd_free": (None, [c_void_p]),
     "hvd_release": (None, [c_void_p, c_int64]),
+    "hvd_joins": (c_int64, [c_void_p]),
     "hvd_process_set_ids": (c_int32, [c_void_p, ctypes.POINTER(c_int32), c_int32]),
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
@@ -514,6 +515,10 @@ class Engine:
     def release(self, handle: int) -> None:
         """Forgets a completed operation."""
         _lib.hvd_release(self._pointer, handle)
+
+    def joins(self) -> int:
+        """How many joins have been completed, whichever adapter asked for them."""
+        return int(_lib.hvd_joins(self._pointer))
 
     def process_set_ids(self) -> list[int]:
         """Ids of the registered sets in ascending order, the global one (0) included."""

@@ -295,6 +295,8 @@ int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, in
   return count;
 }
 
+int64_t hvd_joins(hvd_engine* engine) { return engine->engine.joins(); }
+
 int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles) {
   if (engine->engine.rank() != 0) return HVD_OK;
   Status status = engine->engine.timeline().start(path, mark_cycles != 0);

@@ -499,6 +499,7 @@ void Engine::run_operation(wire::Operation& operation) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     executor_.commit_process_set(units.front());
+    if (units.front().agreement->common.kind == HVD_JOIN) joins_++;  // before anyone hears of it
     for (const Unit& unit : units)
       if (unit.task)
         pending_.erase(operation_key(unit.task->descriptor.process_set, unit.task->descriptor.name));

@@ -58,6 +58,7 @@ class Engine {
   std::vector<int> process_set_ids();
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
+  int64_t joins() const { return joins_; }  // completed ones
 
   Timeline& timeline() { return timeline_; }
   int rank() const { return rank_; }
@@ -121,6 +122,7 @@ class Engine {
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
+  std::atomic<int64_t> joins_{0};
   std::atomic<uint32_t> visits_{0};  // how often application threads have waited
 
   std::unique_ptr<Coordinator> coordinator_;

@@ -55,16 +55,23 @@ class Session:
         self.timeline = timeline
         self.process_sets: list[ProcessSet] = []
         # Un-named operations are matched by the number of calls per kind and process set. It starts at zero
-        # with every session, so that a process that joined later (elastic) counts like the others.
+        # with every session, so that a process that joined later (elastic) counts like the others, and with
+        # every join(), before which ranks may have called different numbers of times.
         self._unnamed: dict[tuple[str, int], int] = {}
+        self._unnamed_joins = 0
         self._unnamed_lock = threading.Lock()
 
     def submit_unnamed(self, operation: str, process_set: int, submit: Callable[[bytes], int]) -> int:
         """Calls `submit` with the next automatic name. A refused call does not count: it can be repeated."""
         key = (operation, process_set)
         with self._unnamed_lock:
+            joins = self.engine.joins()
+            if joins != self._unnamed_joins:
+                self._unnamed_joins = joins
+                self._unnamed.clear()
             number = self._unnamed.get(key, 0)
-            handle = submit(b"%s.noname.%d" % (operation.encode(), number))
+            name = b"%s.noname.%d" % (operation.encode(), number)
+            handle = submit(name + b".joins.%d" % joins if joins else name)
             self._unnamed[key] = number + 1
         return handle
 

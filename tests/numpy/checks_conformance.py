@@ -5,22 +5,13 @@ That order is: the ranks of each host, then the hosts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from functools import cache, reduce
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+from util_model import ALL, BFLOAT16, FLOATING, INTEGER, NUMBERS, adasum, combined, groups, rows_of
 
 import horovod.numpy as hvd
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-FLOATING = [np.dtype(name) for name in ("float16", "float32", "float64")] + [BFLOAT16]
-INTEGER = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "int32", "int64")]
-COMPLEX = [np.dtype(name) for name in ("complex64", "complex128")]
-NUMBERS = INTEGER + FLOATING + COMPLEX
-ALL = [*NUMBERS, np.dtype(bool)]
 
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (3,), (17,), (2, 3, 5), (4, 0, 2), (1021,)]
 # Around 32 KiB, where the transports change their algorithm, and some MiB that are no multiple of anything.
@@ -45,58 +36,6 @@ def everyone(
     shape: tuple[int, ...], dtype: np.dtype[Any], seed: int = 0, ranks: list[int] | None = None
 ) -> list[Any]:
     return [data(rank, shape, dtype, seed) for rank in (range(hvd.size()) if ranks is None else ranks)]
-
-
-@cache
-def groups() -> list[list[int]]:
-    """The ranks that are combined first: those of each host, or as HOROVOD_TOPOLOGY says."""
-    size = hvd.size()
-    if os.environ.get("HOROVOD_TRANSPORT", "auto") != "auto":
-        return [list(range(size))]
-    if "HOROVOD_TOPOLOGY" in os.environ:
-        counts = list(map(int, os.environ["HOROVOD_TOPOLOGY"].split(",")))
-        names = [str(group) for group, count in enumerate(counts) for _ in range(count)]
-    else:
-        names = hvd.allgather_object(os.environ.get("HOROVOD_HOSTNAME", ""), name="hosts of all ranks")
-    return [[rank for rank in range(size) if names[rank] == name] for name in dict.fromkeys(names)]
-
-
-def combined(op: int, arrays: list[Any], ranks: list[int] | None = None, factor: float = 1.0) -> Any:
-    """The reduction of the arrays of `ranks`. Each host's result is rounded to the dtype."""
-    if op == hvd.Average and arrays[0].dtype.kind in "iu":
-        return integer_average(arrays)
-    ranks = list(range(hvd.size())) if ranks is None else ranks
-    hosts = [[arrays[ranks.index(rank)] for rank in each if rank in ranks] for each in groups()]
-    hosts = [host for host in hosts if host]
-    if len(hosts) in (1, len(arrays)):
-        return in_order(op, arrays, len(arrays), factor)
-    partial = hvd.Sum if op == hvd.Average and arrays[0].dtype.kind != "b" else op
-    return in_order(op, [in_order(partial, host) for host in hosts], len(arrays), factor)
-
-
-def integer_average(arrays: list[Any]) -> Any:
-    """The exact sum divided by the number of arrays, truncated toward zero."""
-    columns = zip(*(array.ravel().tolist() for array in arrays), strict=True)
-    totals = [sum(column) for column in columns]
-    quotients = [abs(total) // len(arrays) * (1 if total > 0 else -1) for total in totals]
-    return np.array(quotients, arrays[0].dtype).reshape(arrays[0].shape)
-
-
-def in_order(op: int, arrays: list[Any], divisor: int = 1, factor: float = 1.0) -> Any:
-    """The reduction one after the other with the precision that the engine promises."""
-    dtype = arrays[0].dtype
-    if dtype.kind == "b":
-        return reduce({hvd.Sum: np.logical_or, hvd.Max: np.logical_or}.get(op, np.logical_and), arrays)
-    small = dtype in (np.dtype("float16"), BFLOAT16)
-    values = [array.astype(np.float32) for array in arrays] if small else arrays
-    step = {hvd.Min: np.minimum, hvd.Max: np.maximum, hvd.Product: np.multiply}.get(op, np.add)
-    with np.errstate(over="ignore"):
-        total = reduce(lambda a, b: np.asarray(step(a, b)).astype(values[0].dtype), values)
-    if op == hvd.Average:
-        factor /= divisor
-    if dtype.kind not in "iu":
-        total = total * total.real.dtype.type(factor)
-    return np.asarray(total).astype(dtype)
 
 
 def same(actual: Any, expected: Any, what: object) -> None:
@@ -203,18 +142,9 @@ def check_adasum() -> None:
             return
         raise AssertionError("Adasum accepted a number of ranks that is no power of two")
 
-    def combine(a: Any, b: Any) -> Any:
-        dot, aa, bb = a @ b, a @ a, b @ b
-        return (1 - dot / (2 * aa)) * a + (1 - dot / (2 * bb)) * b
-
     arrays = everyone((10_007,), np.dtype("float64"), 5)
-    expected = list(arrays)
-    while len(expected) > 1:
-        half = len(expected) // 2
-        pairs = [(expected[2 * i], expected[2 * i + 1]) for i in range(half)]
-        expected = [combine(a, b) for a, b in pairs]
     result = hvd.allreduce(arrays[hvd.rank()], op=hvd.Adasum)
-    np.testing.assert_allclose(result, expected[0], rtol=1e-10)
+    np.testing.assert_allclose(result, adasum(arrays), rtol=1e-10)
 
 
 def check_results_are_the_same_on_all_ranks() -> None:
@@ -277,16 +207,13 @@ def check_reducescatter() -> None:
         for rows in (0, 1, size, 2 * size + 1, 5 * size - 1):
             for trailing in ((), (3,)):
                 arrays = everyone((rows, *trailing), dtype, 13)
-                first = rank * (rows // size) + min(rank, rows % size)
-                count = rows // size + (rank < rows % size)
                 for op in (hvd.Sum, hvd.Average):
-                    expected = combined(op, arrays)[first : first + count]
+                    expected = combined(op, arrays)[rows_of(rows, size, rank)]
                     result = hvd.reducescatter(arrays[rank], op=op)
                     same(result, expected, ("reducescatter", op, dtype, rows, trailing))
     arrays = everyone((50_001, 3), np.dtype("float32"), 14)
-    first, count = rank * (50_001 // size) + min(rank, 50_001 % size), 50_001 // size + (rank < 50_001 % size)
     result = hvd.reducescatter(arrays[rank], op=hvd.Sum)
-    same(result, combined(hvd.Sum, arrays)[first : first + count], "large reducescatter")
+    same(result, combined(hvd.Sum, arrays)[rows_of(50_001, size, rank)], "large reducescatter")
 
 
 def check_groups() -> None:
@@ -370,9 +297,8 @@ def check_more_than_the_staging_memory() -> None:
     pattern = np.arange(rows, dtype=np.float32) % 1009
     expected = pattern * size + size * (size - 1) / 2
     assert np.array_equal(hvd.allreduce(pattern + np.float32(rank), op=hvd.Sum), expected)
-    first, count = rank * (rows // size) + min(rank, rows % size), rows // size + (rank < rows % size)
+    own = rows_of(rows, size, rank)
     result = hvd.reducescatter(pattern + np.float32(rank), op=hvd.Sum)
-    assert np.array_equal(result, expected[first : first + count])
-    part = pattern[first : first + count]
-    assert np.array_equal(hvd.allgather(part), pattern)
+    assert np.array_equal(result, expected[own])
+    assert np.array_equal(hvd.allgather(pattern[own]), pattern)
     assert np.array_equal(hvd.broadcast(pattern * (rank + 1), size - 1), pattern * size)

@@ -38,6 +38,10 @@ def test_200_gradients_on_four_ranks() -> None:
     run_checks(4, HERE / "checks.py", "check_many_in_flight", timeout=280, CHECK_STEPS=steps, **ENVIRONMENT)
 
 
+def test_after_a_join() -> None:
+    run_checks(2, HERE / "checks_after_join.py", timeout=60, **ENVIRONMENT)
+
+
 def test_a_peer_dies() -> None:
     outcome = launch(2, HERE / "program_peer_dies.py", **ENVIRONMENT)
     assert outcome.code != 0 and "lost the peer as expected" in outcome.output, outcome.output

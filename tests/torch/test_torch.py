@@ -22,6 +22,10 @@ def test_one_rank() -> None:
     run_checks(1, HERE / "checks_all.py", *checks, "check_functions_optimizer_state", timeout=60)
 
 
+def test_after_a_join() -> None:
+    run_checks(2, HERE / "checks_after_join.py", timeout=40)
+
+
 @pytest.mark.parametrize("option", ["--fp16-allreduce", "--use-adasum"])
 def test_classic_script(option: str) -> None:
     outcome = launch(2, HERE / "classic_script.py", option, timeout=60)

@@ -1,0 +1,272 @@
+"""One rank of the mixture: carries the plan out in its own order, at its own pace, and checks each result."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Step, Submit
+from mixture_values import Values, difference
+
+import horovod.numpy as hvd
+
+PATIENCE = 40.0  # seconds without progress after which a rank gives up
+LAST_WORDS = 3.0  # seconds that the others get to tell where they hang
+
+
+class Wrong(Exception):
+    """What must not be."""
+
+
+@dataclass
+class Pending:
+    """An operation that was submitted; `waiter` if another thread waits for it."""
+
+    operation: Operation
+    window: int
+    handle: int
+    waiter: Future[Any] | None = None
+
+
+class Rank:
+    """What one process does."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self.rank = hvd.rank()
+        self.operations = 0
+        self.compared = 0
+        self._plan = plan
+        self._values = Values(seed)
+        self._random = random.Random(f"{seed} rank {self.rank}")
+        self._window = 0
+        self._pending: list[Pending] = []
+        self._doing = "starting"
+        self._progress = 0
+        self._threads = ThreadPoolExecutor(1)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def run(self, seconds: float, windows: int) -> None:
+        """Until the time is over on rank 0, or so many windows are done."""
+        end = time.monotonic() + seconds
+        answers: list[int] = []
+        for steps in self._plan.windows():
+            if self._window == windows:
+                break
+            self._wait_for([each for each in self._pending if each.window < self._window - WINDOWS_IN_FLIGHT])
+            if len(answers) > WINDOWS_IN_FLIGHT and not hvd.synchronize(answers.pop(0))[0]:
+                break
+            question = f"go on {self._window % (WINDOWS_IN_FLIGHT + 2)}"
+            answers.append(hvd.broadcast_async(np.array([time.monotonic() < end]), 0, name=question))
+            for step in steps:
+                self._do(step)
+            self._window += 1
+        self._wait_for(list(self._pending))
+        for answer in answers:
+            hvd.synchronize(answer)
+        self._threads.shutdown()
+        if not self._values.unharmed():
+            raise Wrong("the engine has written to memory that it was only to read")
+
+    def _do(self, step: Step) -> None:
+        match step:
+            case Submit():
+                self._submit_all(step.operations)
+            case Add():
+                self._doing = f"adding process set {step.set.members}"
+                step.set.handle = hvd.add_process_set(step.set.members)
+            case Remove():
+                self._remove(step)
+            case Join():
+                self._join(step)
+        self._progress += 1
+
+    def _remove(self, step: Remove) -> None:
+        if step.wait:
+            self._wait_for([each for each in self._pending if each.operation.set is step.set])
+        self._doing = f"removing process set {step.set.members}"
+        if not hvd.remove_process_set(step.set.handle):
+            raise Wrong(f"process set {step.set.members} could not be removed")
+
+    def _join(self, step: Join) -> None:
+        part: list[Operation] = []
+        for operation in step.operations[: step.counts[self.rank]]:
+            if operation.blocking:
+                self._submit_all(part)
+                part = []
+                self._submit_all([operation])
+            else:
+                part.append(operation)
+        self._submit_all(part)
+        if step.wait:
+            self._wait_for(list(self._pending))
+        self._doing = f"joining after {step.counts} operations"
+        last = hvd.join()
+        for each in self._pending:
+            if each.waiter is None and not hvd.poll(each.handle):
+                raise Wrong(f"after join() this is not done: {each.operation.number} {each.operation}")
+        all_say = hvd.allgather(np.array([last], np.int32), name="who was last").tolist()
+        if len(set(all_say)) != 1 or not 0 <= last < hvd.size():
+            raise Wrong(f"the ranks do not agree on which of them joined last: {all_say}")
+
+    def _submit_all(self, operations: Iterable[Operation]) -> None:
+        """Those that concern this rank, shuffled; un-named ones of a kind and set stay in order."""
+        mine = [each for each in operations if self.rank in each.present]
+        self._random.shuffle(mine)
+        unnamed: dict[object, list[Operation]] = {}
+        for operation in sorted(mine, key=lambda each: each.number):
+            if operation.name is None:
+                unnamed.setdefault(operation.order_key, []).append(operation)
+        older = list(self._pending)
+        self._random.shuffle(older)
+        for operation in mine:
+            if operation.name is None:
+                operation = unnamed[operation.order_key].pop(0)
+            self._pause()
+            self._submit(operation)
+            # The others have submitted what is older, or will without this rank's help.
+            if older and self._random.random() < 0.2:
+                self._wait(older.pop())
+
+    def _pause(self) -> None:
+        fate = self._random.random()
+        if fate < 0.85:
+            return
+        if fate < 0.95:
+            os.sched_yield()
+        else:
+            time.sleep(0.02 if fate > 0.9995 else self._random.uniform(1e-5, 2e-3))
+
+    def _submit(self, operation: Operation) -> None:
+        self._doing = f"{operation.number} {operation}"
+        self.operations += 1
+        self._progress += 1
+        if operation.kind == "barrier":
+            hvd.barrier(operation.set.handle)
+            return
+        pending = Pending(operation, self._window, self._start(operation))
+        self._pending.append(pending)
+        if operation.blocking:
+            self._wait(pending)
+        elif self._random.random() < 0.1:
+            pending.waiter = self._threads.submit(hvd.synchronize, pending.handle)
+
+    def _start(self, operation: Operation) -> int:
+        """The handle."""
+        name, options = operation.name, {"process_set": operation.set.handle}
+        root = operation.root
+        if operation.wrong is not None and operation.wrong[0] == self.rank:
+            operation, root = self._mistaken(operation)
+        arrays = [self._values.get(operation, self.rank, i) for i in range(len(operation.dtypes))]
+        if operation.in_place:
+            arrays = [array.copy() for array in arrays]
+        match operation.kind:
+            case "allgather":
+                return hvd.allgather_async(arrays[0], name, **options)
+            case "grouped_allgather":
+                return hvd.grouped_allgather_async(arrays, name, **options)
+            case "broadcast":
+                submit = hvd.broadcast_async_ if operation.in_place else hvd.broadcast_async
+                return submit(arrays[0], root, name, **options)
+            case "alltoall":
+                index = operation.set.members.index(self.rank)
+                splits = None if operation.splits is None else operation.splits[index]
+                return hvd.alltoall_async(arrays[0], splits, name, **options)
+        options |= {
+            "name": name,
+            "op": operation.op,
+            "prescale_factor": operation.prescale,
+            "postscale_factor": operation.postscale,
+        }
+        match operation.kind:
+            case "allreduce":
+                submit = hvd.allreduce_async_ if operation.in_place else hvd.allreduce_async
+                return submit(arrays[0], **options)
+            case "grouped_allreduce":
+                submit = hvd.grouped_allreduce_async_ if operation.in_place else hvd.grouped_allreduce_async
+                return submit(arrays, **options)
+            case "reducescatter":
+                return hvd.reducescatter_async(arrays[0], **options)
+            case "grouped_reducescatter":
+                return hvd.grouped_reducescatter_async(arrays, **options)
+        raise AssertionError(operation.kind)
+
+    def _mistaken(self, operation: Operation) -> tuple[Operation, int]:
+        """The operation and its root as the rank that disagrees has them."""
+        assert operation.wrong is not None
+        members = operation.set.members
+        match operation.wrong[1]:
+            case "dtype":
+                other = "int32" if operation.dtypes[0] != np.int32 else "float32"
+                return replace(operation, dtypes=(np.dtype(other), *operation.dtypes[1:])), operation.root
+            case "factor":
+                return replace(operation, prescale=operation.prescale * 2), operation.root
+            case "root":
+                index = (members.index(operation.root) + 1) % len(members)
+                return operation, members[index]
+        shape = operation.shapes[0]
+        shape = (*shape, 2) if operation.rows or not shape else (*shape[:-1], shape[-1] + 1)
+        return replace(operation, shapes=(shape, *operation.shapes[1:])), operation.root
+
+    def _wait_for(self, chosen: list[Pending]) -> None:
+        self._random.shuffle(chosen)
+        for each in chosen:
+            self._wait(each)
+
+    def _wait(self, pending: Pending) -> None:
+        if not any(each is pending for each in self._pending):
+            return
+        operation = pending.operation
+        self._doing = f"waiting for {operation.number} {operation}"
+        failure = None
+        try:
+            if pending.waiter is not None:
+                result = pending.waiter.result()
+            else:
+                if self._random.random() < 0.1:
+                    while not hvd.poll(pending.handle):
+                        os.sched_yield()
+                result = hvd.synchronize(pending.handle)
+        except hvd.HorovodInternalError as error:
+            failure = error
+        self._pending = [each for each in self._pending if each is not pending]
+        self._progress += 1
+        if operation.fails or failure is not None:
+            if not operation.fails:
+                raise Wrong(f"operation {operation.number} failed: {failure}\n{operation}")
+            if failure is None:
+                raise Wrong(f"operation {operation.number} should have failed: {operation}")
+            return
+        self._compare(operation, result)
+
+    def _compare(self, operation: Operation, result: Any) -> None:
+        results = result if isinstance(result, tuple) else (result,)
+        expected = self._values.expected(operation, self.rank)
+        for index, (actual, wanted) in enumerate(zip(results, expected, strict=True)):
+            wrong = difference(actual, wanted, operation.op != hvd.Adasum)
+            self.compared += 1
+            if wrong is not None:
+                raise Wrong(f"operation {operation.number}, result {index}: {wrong}\n{operation}")
+
+    def _watch(self) -> None:
+        before, since = -1, time.monotonic()
+        while True:
+            time.sleep(1)
+            if self._progress != before:
+                before, since = self._progress, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                break
+        lines = [f"rank {self.rank} has made no progress for {PATIENCE:.0f} s while {self._doing}; pending:"]
+        lines += [f"  {each.operation.number} {each.operation}" for each in self._pending]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        faulthandler.dump_traceback(all_threads=True)
+        time.sleep(LAST_WORDS)
+        os._exit(3)
