@@ -269,7 +269,11 @@ void Engine::run_until_finished() {
       sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
       keep_away = !driver.owns_lock();
-      if (!keep_away) drive();
+      if (!keep_away) {
+        drive();
+        driver.unlock();
+        waiters_.call_one();  // they drive faster, and this thread may be about to keep away
+      }
     }
     const timespec moment = retreat.moment();
     if (keep_away) sleep(false, &moment);
@@ -339,9 +343,14 @@ int Engine::wait(Task& task, double seconds) {
   constexpr auto kSpin = std::chrono::microseconds(100);
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+  auto start = Clock::now();
+  if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
+    const int code = waiters_.wait(task, seconds, &driver);
+    if (!driver.owns_lock()) return code;
+    seconds -= std::chrono::duration<double>(Clock::now() - start).count();
+    start = Clock::now();
+  }
   visits_.fetch_add(1);
-  if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
-  const auto start = Clock::now();
   int code = HVD_IN_PROGRESS, yields = 0;
   for (;;) {
     if (coordinator_) coordinator_->serve();
@@ -360,6 +369,7 @@ int Engine::wait(Task& task, double seconds) {
     }
   }
   driver.unlock();
+  waiters_.call_one();
   if (task.finished()) return HVD_OK;
   return abort_->raised() ? task.wait(seconds) : code;  // the engine thread fails everything that is pending
 }

@@ -20,6 +20,7 @@
 #include "engine/executor.h"
 #include "engine/task.h"
 #include "engine/timeline.h"
+#include "engine/waiters.h"
 #include "engine/watch.h"
 #include "wire/channel.h"
 
@@ -116,7 +117,8 @@ class Engine {
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
-  std::atomic<uint32_t> visits_{0};  // how often application threads have waited
+  std::atomic<uint32_t> visits_{0};  // how often application threads have driven
+  Waiters waiters_;                  // those that could not, as another thread did
 
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Watch> watch_;
