@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/abort_signal.h"
+#include "base/event.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/coordinator.h"
@@ -80,7 +81,6 @@ class Engine {
   short unsent_events();
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
-  void wake();
   void handle(const uint8_t* data, size_t size);
   void run_operation(wire::Operation& operation);
   std::shared_ptr<Task> take_pending(const std::string& key);
@@ -112,7 +112,7 @@ class Engine {
 
   std::mutex send_mutex_;
   wire::Channel control_;  // sending under send_mutex_, receiving under driver_mutex_
-  int wake_fd_;
+  Event wake_;
 
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
