@@ -174,8 +174,8 @@ HVD_API void hvd_shutdown(hvd_engine* engine);
 HVD_API void hvd_destroy(hvd_engine* engine);
 // Fails every pending and later operation here and on all peers, with `reason`.
 HVD_API void hvd_abort(hvd_engine* engine, const char* reason);
-// In a forked child: closes the descriptors and marks the engine dead without touching threads that do not
-// exist there.
+// In a forked child: closes the descriptors and forgets the default engine, without touching threads that do
+// not exist there. The engine must not be used there otherwise.
 HVD_API void hvd_after_fork_in_child(hvd_engine* engine);
 
 // Returns a handle > 0, or a negative code with hvd_last_error().

@@ -19,7 +19,7 @@ class AbortSignal {
   bool raise(Status reason);
   bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
   Status reason() const;
-  // A descriptor that becomes readable when the signal is raised, for poll().
+  // A descriptor that becomes readable when the signal is raised, for poll(). -1 if none was left.
   int fd() const noexcept { return fd_; }
 
  private:

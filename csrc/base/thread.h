@@ -9,14 +9,29 @@
 
 namespace hvd {
 
-// Signals belong to the application's threads (Ctrl-C must reach the interpreter), so ours block them all.
+// What threads that are started meanwhile inherit. Signals belong to the application's threads (Ctrl-C must
+// reach the interpreter), so ours block them, but not those by which a thread itself goes wrong: if they are
+// blocked, the process ends without a word from the handlers that tell where it happened.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t others;
+    sigfillset(&others);
+    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP}) sigdelset(&others, own);
+    pthread_sigmask(SIG_SETMASK, &others, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 template <typename Function>
 std::thread start_thread(const char* name, Function&& function) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  SignalsBlocked blocked;  // also until an exception has left: there may be no thread to be had
   std::thread thread(std::forward<Function>(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "base/event.h"
 #include "base/processors.h"
 #include "comm/mpi_calls.h"
 #include "engine/engine.h"
@@ -31,10 +34,12 @@ struct Default {
   std::shared_ptr<Engine> engine;
   hvd_place place{};
 };
-Default& default_engine() {
-  static Default* instance = new Default;  // never destroyed: other threads may still run at exit
-  return *instance;
+std::atomic<Default*>& default_instance() {
+  static std::atomic<Default*> instance =
+      new Default;  // never destroyed: other threads may still run at exit
+  return instance;
 }
+Default& default_engine() { return *default_instance().load(std::memory_order_acquire); }
 
 std::shared_ptr<Engine> get_default(hvd_place* place = nullptr) {
   Default& current = default_engine();
@@ -170,8 +175,10 @@ hvd_engine* hvd_create(const hvd_world* world) {
       return nullptr;
     }
     auto abort = std::make_unique<AbortSignal>();
+    Status trouble = abort->fd() < 0 ? no_descriptor(errno) : Status();
     Engine::Parts parts;
     Status status = take_world(*world, abort.get(), &parts);
+    if (status.ok()) status = std::move(trouble);
     if (status.ok()) {
       Log log(world->log_level, world->log_hide_time != 0, world->rank);
       auto engine = std::make_shared<Engine>(std::move(parts), log, std::move(abort));
@@ -180,7 +187,7 @@ hvd_engine* hvd_create(const hvd_world* world) {
     }
     fail(status);
   } catch (const std::exception& error) {
-    fail(Status::unknown(std::string("Can't start the engine: ") + error.what()));
+    fail(Status::unknown(error.what()));
   }
   return nullptr;
 }
@@ -191,7 +198,11 @@ void hvd_destroy(hvd_engine* engine) { delete engine; }
 
 void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(reason); }
 
-void hvd_after_fork_in_child(hvd_engine* engine) { engine->engine.after_fork_in_child(); }
+void hvd_after_fork_in_child(hvd_engine* engine) {
+  engine->engine.after_fork_in_child();
+  // A thread that is not here may have held the lock, so the old one stays as it is.
+  default_instance().store(new Default, std::memory_order_release);
+}
 
 hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
   return submit(engine->engine, *request);

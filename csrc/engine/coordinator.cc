@@ -1,8 +1,5 @@
 #include "engine/coordinator.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 
@@ -34,7 +31,6 @@ Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, cons
       log_(log),
       timeline_(timeline),
       abort_(abort),
-      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       negotiation_(options.negotiation),
       acknowledged_(ranks_.size(), 0),
       unfinished_(ranks_.size(), 0),
@@ -43,10 +39,8 @@ Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, cons
 }
 
 Coordinator::~Coordinator() {
-  uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
+  stop_.set();
   thread_.join();
-  close(stop_fd_);
 }
 
 void Coordinator::run() {
@@ -55,7 +49,7 @@ void Coordinator::run() {
   std::vector<pollfd> polled;
   Retreat retreat(visits_.load());
   while (!abort_->raised() && !finished()) {
-    polled.assign({{stop_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
+    polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
     const bool relieved = retreat.called_for(visits_.load());
     const timespec moment = retreat.moment();
     if (!relieved) append_polled(&polled);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/abort_signal.h"
+#include "base/event.h"
 #include "base/log.h"
 #include "engine/negotiation.h"
 #include "engine/timeline.h"
@@ -62,7 +63,7 @@ class Coordinator {
   const Log& log_;
   Timeline* timeline_;
   AbortSignal* abort_;
-  int stop_fd_;
+  Event stop_;
   Negotiation negotiation_;
   bool shutting_down_ = false;
   bool closed_ = false;

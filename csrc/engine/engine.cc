@@ -3,13 +3,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <limits>
+#include <stdexcept>
 
 #include "base/processors.h"
 #include "base/thread.h"
@@ -41,12 +42,11 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       descriptors_(std::move(parts.descriptors)),
       affinity_(parts.affinity),
       spin_(parts.spin),
-      control_(std::move(parts.control)),
-      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      control_(std::move(parts.control)) {
   if (rank_ == 0) {
-    int pair[2] = {-1, -1};
+    int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-      abort_->raise(Status::unknown("Can't make the coordinator's socket pair: too many open files?"));
+      throw std::runtime_error(no_descriptor(errno).text());
     control_ = wire::Channel(pair[0]);
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
@@ -63,7 +63,6 @@ Engine::~Engine() {
   shutdown();
   watch_.reset();
   coordinator_.reset();
-  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 // ---- application threads
@@ -228,7 +227,7 @@ void Engine::announce(const std::vector<uint8_t>& frame, std::unique_lock<std::m
   control_.send(frame);  // if the connection is broken, the watch says so to all pending tasks
   const bool unsent = control_.has_unsent();
   sending.unlock();
-  if (unsent) wake();
+  if (unsent) wake_.set();
 }
 
 std::shared_ptr<Task> Engine::task(hvd_handle handle) {
@@ -260,7 +259,7 @@ void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(re
 void Engine::after_fork_in_child() {
   // The threads do not exist here and the locks may be held by them: touch only plain numbers.
   for (int fd : descriptors_) close(fd);
-  close(wake_fd_);
+  close(wake_.fd());
 }
 
 std::vector<int> Engine::process_set_ids() {
@@ -307,7 +306,11 @@ void Engine::run_until_finished() {
       sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
       keep_away = !driver.owns_lock();
-      if (!keep_away) drive();
+      if (!keep_away) {
+        drive();
+        driver.unlock();
+        waiters_.call_one();  // they drive faster, and this thread may be about to keep away
+      }
     }
     const timespec moment = retreat.moment();
     if (keep_away) sleep(false, &moment);
@@ -347,16 +350,14 @@ short Engine::unsent_events() {
   return control_.has_unsent() ? POLLOUT : 0;
 }
 
-// The engine thread: until something arrives (if it is to `listen`), wake() is called, the abort signal is
+// The engine thread: until something arrives (if it is to `listen`), it is woken, the abort signal is
 // raised or the time is up.
 void Engine::sleep(bool listen, const timespec* limit) {
   auto wanted = static_cast<short>((listen ? POLLIN : 0) | unsent_events());
   pollfd polled[] = {
-      {wanted != 0 ? control_.fd() : -1, wanted, 0}, {wake_fd_, POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
+      {wanted != 0 ? control_.fd() : -1, wanted, 0}, {wake_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
   if (ppoll(polled, 3, limit, nullptr) < 0) return;
-  uint64_t count = 0;
-  if (polled[1].revents != 0) [[maybe_unused]]
-    ssize_t got = read(wake_fd_, &count, sizeof count);
+  if (polled[1].revents != 0) wake_.clear();
 }
 
 // An application thread that drives: until something arrives for it or, on rank 0, for the coordinator. False
@@ -377,9 +378,14 @@ int Engine::wait(Task& task, double seconds) {
   constexpr auto kSpin = std::chrono::microseconds(100);
   if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+  auto start = Clock::now();
+  if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
+    const int code = waiters_.wait(task, seconds, &driver);
+    if (!driver.owns_lock()) return code;
+    seconds -= std::chrono::duration<double>(Clock::now() - start).count();
+    start = Clock::now();
+  }
   visits_.fetch_add(1);
-  if (!driver.owns_lock()) return task.wait(seconds);  // somebody else runs it
-  const auto start = Clock::now();
   int code = HVD_IN_PROGRESS, yields = 0;
   for (;;) {
     if (coordinator_) coordinator_->serve();
@@ -398,13 +404,9 @@ int Engine::wait(Task& task, double seconds) {
     }
   }
   driver.unlock();
+  waiters_.call_one();
   if (task.finished()) return HVD_OK;
   return abort_->raised() ? task.wait(seconds) : code;  // the engine thread fails everything that is pending
-}
-
-void Engine::wake() {
-  uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = write(wake_fd_, &one, sizeof one);
 }
 
 void Engine::handle(const uint8_t* data, size_t size) {
@@ -435,7 +437,7 @@ void Engine::handle(const uint8_t* data, size_t size) {
       return begin_closing(message.text);
     case MessageType::kClosed:
       finished_ = true;
-      wake();  // the engine thread may be listening for this very message
+      wake_.set();  // the engine thread may be listening for this very message
       return;
     default:
       return;

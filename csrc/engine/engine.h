@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "base/abort_signal.h"
+#include "base/event.h"
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "engine/coordinator.h"
 #include "engine/executor.h"
 #include "engine/task.h"
 #include "engine/timeline.h"
+#include "engine/waiters.h"
 #include "engine/watch.h"
 #include "wire/channel.h"
 
@@ -82,7 +84,6 @@ class Engine {
   short unsent_events();
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
-  void wake();
   void handle(const uint8_t* data, size_t size);
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
@@ -117,13 +118,14 @@ class Engine {
 
   std::mutex send_mutex_;
   wire::Channel control_;  // sending under send_mutex_, receiving under driver_mutex_
-  int wake_fd_;
+  Event wake_;
 
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
   std::atomic<int64_t> joins_{0};
-  std::atomic<uint32_t> visits_{0};  // how often application threads have waited
+  std::atomic<uint32_t> visits_{0};  // how often application threads have driven
+  Waiters waiters_;                  // those that could not, as another thread did
 
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Watch> watch_;

@@ -64,9 +64,23 @@ void Task::finish(Status status) {
                               static_cast<int32_t>(received_splits.size())};
     callback_(user_, &outcome);
   }
-  done_.store(1, std::memory_order_seq_cst);
+  state_.fetch_or(kFinished, std::memory_order_seq_cst);
+  wake_waiters();
+}
+
+bool Task::call() {
+  const uint32_t before = state_.fetch_or(kCalled, std::memory_order_seq_cst);
+  if (before == 0) wake_waiters();
+  return (before & kFinished) == 0;
+}
+
+bool Task::answer_call() {
+  return (state_.fetch_and(~kCalled, std::memory_order_seq_cst) & (kCalled | kFinished)) == kCalled;
+}
+
+void Task::wake_waiters() {
   if (waiters_.load(std::memory_order_seq_cst) != 0)
-    syscall(SYS_futex, &done_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+    syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 int Task::wait(double seconds) {
@@ -75,14 +89,11 @@ int Task::wait(double seconds) {
   limit.tv_sec = static_cast<time_t>(seconds);
   limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
   waiters_.fetch_add(1, std::memory_order_seq_cst);
-  int code = HVD_OK;
-  if (!finished() && syscall(SYS_futex, &done_, FUTEX_WAIT_PRIVATE, 0, &limit, nullptr, 0) != 0) {
-    if (errno == EINTR) code = HVD_INTERRUPTED;
-    if (errno == ETIMEDOUT) code = HVD_IN_PROGRESS;
-  }
+  int code = HVD_INTERRUPTED;  // also if it was called or woke for no reason: the caller looks again
+  if (syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, 0, &limit, nullptr, 0) != 0 && errno == ETIMEDOUT)
+    code = HVD_IN_PROGRESS;
   waiters_.fetch_sub(1, std::memory_order_seq_cst);
-  if (finished()) return HVD_OK;
-  return code == HVD_OK ? HVD_INTERRUPTED : code;  // a spurious wake-up: the caller looks again
+  return finished() ? HVD_OK : code;
 }
 
 }  // namespace hvd

@@ -44,14 +44,21 @@ class Task {
 
   // Once, on the engine thread (or by the submitter that takes the task back).
   void finish(Status status);
-  bool finished() const { return done_.load(std::memory_order_acquire) != 0; }
+  bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
   bool has_callback() const { return callback_ != nullptr; }
   const Status& status() const { return status_; }  // after finished()
-  // HVD_OK when finished, HVD_IN_PROGRESS after `seconds`, HVD_INTERRUPTED on a signal.
+  // HVD_OK when finished, HVD_IN_PROGRESS after `seconds`, HVD_INTERRUPTED on a signal or a call().
   int wait(double seconds);
+  // Wakes who waits, now or next, to do something else. False if the task is finished.
+  bool call();
+  // Was there a call()? It is answered then.
+  bool answer_call();
 
  private:
-  std::atomic<uint32_t> done_{0};
+  static constexpr uint32_t kFinished = 1, kCalled = 2;
+  void wake_waiters();
+
+  std::atomic<uint32_t> state_{0};
   std::atomic<uint32_t> waiters_{0};
   Status status_;
   hvd_done_fn callback_;

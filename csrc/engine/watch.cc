@@ -1,8 +1,6 @@
 #include "engine/watch.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <cstdio>
 
@@ -20,17 +18,14 @@ Watch::Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort)
       limit_(timeout * 3 / 4),
       interval_(timeout / 6),
       last_tick_(Clock::now()),
-      abort_(abort),
-      stop_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      abort_(abort) {
   for (Watched& peer : watched_) peer.heard = last_tick_;
   thread_ = start_thread("hvd-watch", [this] { run(); });
 }
 
 Watch::~Watch() {
-  uint64_t one = 1;
-  [[maybe_unused]] ssize_t written = write(stop_fd_, &one, sizeof one);
+  stop_.set();
   thread_.join();
-  close(stop_fd_);
 }
 
 void Watch::run() {
@@ -46,7 +41,7 @@ void Watch::run() {
       tick();
       next_tick = Clock::now() + std::chrono::duration_cast<Clock::duration>(interval_);
     }
-    polled.assign({{stop_fd_, POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
+    polled.assign({{stop_.fd(), POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
     for (Watched& peer : watched_) {
       auto wanted = static_cast<short>(POLLIN | (peer.channel.has_unsent() ? POLLOUT : 0));
       polled.push_back({peer.gone ? -1 : peer.channel.fd(), wanted, 0});

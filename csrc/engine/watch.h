@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/abort_signal.h"
+#include "base/event.h"
 #include "engine/peer.h"
 #include "wire/channel.h"
 
@@ -41,7 +42,7 @@ class Watch {
   std::chrono::duration<double> limit_, interval_;
   std::chrono::steady_clock::time_point last_tick_;
   AbortSignal* abort_;
-  int stop_fd_;
+  Event stop_;
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };

@@ -1,0 +1,28 @@
+// A switch that poll() can wait for.
+#pragma once
+
+#include "base/status.h"
+
+namespace hvd {
+
+class Event {
+ public:
+  // Throws std::runtime_error if no descriptor is left: who waits for it would wait for ever.
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  // Readable while the event is set.
+  int fd() const noexcept { return fd_; }
+  void set() noexcept;
+  void clear() noexcept;
+
+ private:
+  const int fd_;
+};
+
+// What to say if the system gave no descriptor, for the reason `error` (errno).
+Status no_descriptor(int error);
+
+}  // namespace hvd

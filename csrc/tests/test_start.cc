@@ -1,0 +1,155 @@
+// Starting an engine where something is missing, and the threads it starts.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/thread.h"
+#include "check.h"
+#include "thread_world.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+long open_descriptors() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+// A thread that was joined may still be shown for a moment.
+bool has_engine_threads() {
+  for (const auto& task : fs::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name.rfind("hvd-", 0) == 0) return true;
+  }
+  return false;
+}
+
+// In a process of its own, which must come to its end soon.
+void in_a_child(const std::function<void()>& body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    body();
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// A world of one rank, or of two in which only `rank` is there.
+struct HalfWorld {
+  explicit HalfWorld(int rank, int size) {
+    const int pid = getppid();  // a living process, so that it is watched
+    for (int i = 0; i < 2; ++i) peers[i] = {"here", i == rank ? getpid() : pid, 1};
+    for (int* fds : {control, liveness}) {
+      int pair[2];
+      if (size == 1) break;
+      CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+      fds[rank == 0 ? 1 : 0] = pair[0];
+      handed_over++;
+    }
+    world.struct_size = sizeof world;
+    world.rank = rank;
+    world.size = size;
+    world.transport = size == 1 ? HVD_TRANSPORT_LOCAL : HVD_TRANSPORT_SHM;
+    world.peers = peers;
+    world.control_fds = control;
+    world.liveness_fds = liveness;
+    if (size > 1) {
+      world.shm_fd = memfd_create("hvd-test", MFD_CLOEXEC);
+      CHECK(world.shm_fd >= 0 && ftruncate(world.shm_fd, hvd_shm_bytes(2)) == 0);
+      handed_over++;
+    }
+    world.cache_capacity = 10;
+    world.peer_timeout = 60;
+    world.log_level = HVD_LOG_FATAL;
+    world.affinity = -1;
+    world.local_size = size;
+  }
+
+  int handed_over = 0;
+  hvd_peer peers[2];
+  int32_t control[2] = {-1, -1}, liveness[2] = {-1, -1};
+  hvd_world world{};
+};
+
+// Starts the engine when only `left` descriptors are left. Returns whether it came up.
+bool starts_with(int left, int rank, int size) {
+  HalfWorld half(rank, size);
+  const long descriptors = open_descriptors();
+  rlimit limit{64, 64};
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<int> fill;
+  for (int fd; (fd = dup(0)) >= 0;) fill.push_back(fd);
+  for (int i = 0; i < left; ++i) {
+    close(fill.back());
+    fill.pop_back();
+  }
+  hvd_engine* engine = hvd_create(&half.world);
+  for (int fd : fill) close(fd);
+  if (engine == nullptr) {
+    const std::string text = hvd_last_error();
+    CHECK(text.find("Too many open files") != std::string::npos &&
+          text.find("ulimit -n") != std::string::npos);
+  } else {
+    if (size == 1) CHECK(Rank(engine, 0, 1).simple(HVD_BARRIER, "barrier") == HVD_OK);
+    hvd_abort(engine, "enough");
+    hvd_destroy(engine);
+  }
+  while (has_engine_threads()) usleep(1000);
+  CHECK(open_descriptors() == descriptors - half.handed_over);
+  return engine != nullptr;
+}
+
+}  // namespace
+
+TEST(an_engine_without_descriptors_fails_with_the_reason) {
+  for (auto [rank, size] : {std::pair(0, 1), {0, 2}, {1, 2}}) {
+    constexpr int kEnough = 12;
+    for (int left = 0; left <= kEnough; ++left)
+      in_a_child([&, rank = rank, size = size] {
+        const bool started = starts_with(left, rank, size);
+        CHECK(started || left < kEnough);
+        CHECK(!started || left > 0);
+      });
+  }
+}
+
+TEST(an_engine_without_threads_fails_with_the_reason) {
+  for (int rank : {0, 1})
+    in_a_child([&] {
+      HalfWorld half(rank, 2);
+      const long descriptors = open_descriptors();
+      pthread_attr_t attributes;
+      CHECK(pthread_getattr_default_np(&attributes) == 0);
+      CHECK(pthread_attr_setstacksize(&attributes, size_t{1} << 46) == 0);  // more than there is
+      CHECK(pthread_setattr_default_np(&attributes) == 0);
+      CHECK(hvd_create(&half.world) == nullptr);
+      CHECK(std::string(hvd_last_error()).find("temporarily unavailable") != std::string::npos);
+      CHECK(open_descriptors() == descriptors - half.handed_over);
+      sigset_t blocked;
+      pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+      CHECK(!sigismember(&blocked, SIGINT));
+    });
+}
+
+TEST(threads_block_signals_except_those_that_are_their_own_fault) {
+  sigset_t before, after, there;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  hvd::start_thread("hvd-test", [&] { pthread_sigmask(SIG_SETMASK, nullptr, &there); }).join();
+  for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP})
+    CHECK(!sigismember(&there, own));
+  for (int others : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGPROF, SIGALRM, SIGPIPE})
+    CHECK(sigismember(&there, others));
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < NSIG; ++signal)
+    CHECK(sigismember(&before, signal) == sigismember(&after, signal));
+}
+
+int main(int argc, char** argv) { return check::run_all(argc, argv); }
