@@ -6,15 +6,18 @@ CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*
 FRAMES ?= 1000000
 CORE_TESTS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
+SECONDS ?= 600
+CONFIGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
+	@echo "make soak    random collectives over every transport, each result checked: $(SECONDS) s each (SECONDS=, CONFIGS=)"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
@@ -78,6 +81,10 @@ test-tf-versions: wheel
 # What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
 test-slow: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# One line for each configuration, as shm-3; logs in build/soak.
+soak: $(VENV)/.installed $(VENV)/.test-tools
+	$(BIN)/python tests/mixture/soak.py --seconds $(SECONDS) --configurations $(CONFIGS)
 
 # The MPI engine alone, also with more ranks than MPICH is quick with.
 test-mpi: $(VENV)/.installed $(VENV)/.test-tools

@@ -24,6 +24,7 @@ FEATURES = {
     "join-pending": "operations still pending when join() is called",
     "large": "tensors of several MiB",
     "mismatch": "operations on which the ranks disagree",
+    "remove-abandoned": "operations that not all ranks of a process set have submitted when it is removed",
     "remove-pending": "process sets that are removed while their operations are pending",
     "scale": "prescale and postscale factors",
     "sets": "process sets",
@@ -139,10 +140,11 @@ class Add:
 
 @dataclass(frozen=True)
 class Remove:
-    """`wait`: for the operations of the set first."""
+    """`wait`: for the operations of the set first. `abandoned`: one that not all its ranks submit before."""
 
     set: Set
     wait: bool
+    abandoned: Operation | None
 
 
 @dataclass(frozen=True)
@@ -208,22 +210,30 @@ class Plan:
         draw = self._random
         if len(self._sets) > 1 and draw.random() < 0.12:
             chosen = self._sets.pop(draw.randrange(1, len(self._sets)))
-            yield Remove(chosen, wait=not self._has("remove-pending") or draw.random() < 0.3)
+            wait = not self._has("remove-pending") or draw.random() < 0.3
+            yield Remove(chosen, wait, self._abandoned(chosen))
         if len(self._sets) < 6 and draw.random() < 0.3:
             ranks = tuple(sorted(draw.sample(range(self.size), draw.randint(1, max(1, self.size - 1)))))
             if ranks not in [known.members for known in self._sets]:
                 self._sets.append(Set(ranks))
                 yield Add(self._sets[-1])
 
+    def _abandoned(self, chosen: Set) -> Operation | None:
+        draw, members = self._random, chosen.members
+        if not self._has("remove-abandoned") or len(members) < 2 or draw.random() < 0.7:
+            return None
+        present = tuple(sorted(draw.sample(members, draw.randint(1, len(members) - 1))))
+        common = Operation(self._next(), "allreduce", chosen, "abandoned", present=present)
+        return replace(common, dtypes=(np.dtype("float32"),), shapes=((3,),))
+
     def _choose_set(self) -> Set:
         return self.world if self._random.random() < 0.6 else self._random.choice(self._sets)
 
     def _blocking(self, name: str) -> Operation:
-        if self._random.random() < 0.3:
+        kind = self._random.choices(("barrier", "objects", "tensors"), (3, 1, 6))[0]
+        if kind != "tensors":
             chosen = self._choose_set()
-            return Operation(
-                self._next(), "barrier", chosen, "barrier", present=chosen.members, blocking=True
-            )
+            return Operation(self._next(), kind, chosen, kind, present=chosen.members, blocking=True)
         return replace(self._operation(name), blocking=True)
 
     def _operation(self, name: str) -> Operation:

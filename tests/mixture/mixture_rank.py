@@ -8,13 +8,13 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Step, Submit
+from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Set, Step, Submit
 from mixture_values import Values, difference
 
 import horovod.numpy as hvd
@@ -51,7 +51,10 @@ class Rank:
         self._pending: list[Pending] = []
         self._doing = "starting"
         self._progress = 0
-        self._threads = ThreadPoolExecutor(1)
+        self._ended = False
+        self._sets: list[Set] = []
+        self._waiting_thread = ThreadPoolExecutor(1)
+        self._submitting_thread = ThreadPoolExecutor(1)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def run(self, seconds: float, windows: int) -> None:
@@ -72,7 +75,11 @@ class Rank:
         self._wait_for(list(self._pending))
         for answer in answers:
             hvd.synchronize(answer)
-        self._threads.shutdown()
+        for chosen in self._sets:
+            hvd.remove_process_set(chosen.handle)
+        self._waiting_thread.shutdown()
+        self._submitting_thread.shutdown()
+        self._ended = True
         if not self._values.unharmed():
             raise Wrong("the engine has written to memory that it was only to read")
 
@@ -83,6 +90,7 @@ class Rank:
             case Add():
                 self._doing = f"adding process set {step.set.members}"
                 step.set.handle = hvd.add_process_set(step.set.members)
+                self._sets.append(step.set)
             case Remove():
                 self._remove(step)
             case Join():
@@ -93,8 +101,19 @@ class Rank:
         if step.wait:
             self._wait_for([each for each in self._pending if each.operation.set is step.set])
         self._doing = f"removing process set {step.set.members}"
+        abandoned = None
+        if step.abandoned is not None and self.rank in step.abandoned.present:
+            abandoned = self._start(step.abandoned)
         if not hvd.remove_process_set(step.set.handle):
             raise Wrong(f"process set {step.set.members} could not be removed")
+        self._sets.remove(step.set)
+        if abandoned is None:
+            return
+        try:
+            hvd.synchronize(abandoned)
+        except (ValueError, hvd.HorovodInternalError):
+            return
+        raise Wrong(f"without all ranks of its set this was done: {step.abandoned}")
 
     def _join(self, step: Join) -> None:
         part: list[Operation] = []
@@ -127,6 +146,11 @@ class Rank:
                 unnamed.setdefault(operation.order_key, []).append(operation)
         older = list(self._pending)
         self._random.shuffle(older)
+        others: Future[list[Pending]] | None = None
+        if len(mine) > 4 and self._random.random() < 0.2:
+            theirs = [each for each in mine if each.name is not None][::2]
+            mine = [each for each in mine if each not in theirs]
+            others = self._submitting_thread.submit(self._start_all, theirs)
         for operation in mine:
             if operation.name is None:
                 operation = unnamed[operation.order_key].pop(0)
@@ -135,6 +159,13 @@ class Rank:
             # The others have submitted what is older, or will without this rank's help.
             if older and self._random.random() < 0.2:
                 self._wait(older.pop())
+        if others is not None:
+            self._pending += others.result()
+
+    def _start_all(self, operations: list[Operation]) -> list[Pending]:
+        """On another thread."""
+        self.operations += len(operations)
+        return [Pending(each, self._window, self._start(each)) for each in operations]
 
     def _pause(self) -> None:
         fate = self._random.random()
@@ -152,12 +183,40 @@ class Rank:
         if operation.kind == "barrier":
             hvd.barrier(operation.set.handle)
             return
+        if operation.kind == "objects":
+            return self._gather_objects(operation)
+        if self._random.random() < 0.005:
+            self._be_refused(operation)
         pending = Pending(operation, self._window, self._start(operation))
         self._pending.append(pending)
         if operation.blocking:
             self._wait(pending)
         elif self._random.random() < 0.1:
-            pending.waiter = self._threads.submit(hvd.synchronize, pending.handle)
+            pending.waiter = self._waiting_thread.submit(hvd.synchronize, pending.handle)
+
+    def _gather_objects(self, operation: Operation) -> None:
+        try:
+            objects = hvd.allgather_object((operation.number, self.rank), process_set=operation.set.handle)
+        except hvd.HorovodInternalError:
+            if operation.fails:
+                return
+            raise
+        if operation.fails or objects != [(operation.number, rank) for rank in operation.present]:
+            raise Wrong(f"operation {operation.number}: the objects of {operation} are {objects}")
+
+    def _be_refused(self, operation: Operation) -> None:
+        """What is refused on one rank has no effect on any."""
+        members, own = operation.set.members, {"process_set": operation.set.handle}
+        attempts: list[Callable[[], int]] = [
+            lambda: hvd.alltoall_async(np.ones(9), splits=[1] * (len(members) + 1), **own),
+            lambda: hvd.broadcast_async(np.ones(9), hvd.size(), **own),
+            lambda: hvd.allreduce_async(np.ones(9, np.uint64), **own),
+        ]
+        try:
+            self._random.choice(attempts)()
+        except ValueError:
+            return
+        raise Wrong("a mistake was accepted")
 
     def _start(self, operation: Operation) -> int:
         """The handle."""
@@ -258,12 +317,14 @@ class Rank:
 
     def _watch(self) -> None:
         before, since = -1, time.monotonic()
-        while True:
+        while not self._ended:
             time.sleep(1)
             if self._progress != before:
                 before, since = self._progress, time.monotonic()
             elif time.monotonic() - since > PATIENCE:
-                break
+                return self._give_up()
+
+    def _give_up(self) -> None:
         lines = [f"rank {self.rank} has made no progress for {PATIENCE:.0f} s while {self._doing}; pending:"]
         lines += [f"  {each.operation.number} {each.operation}" for each in self._pending]
         print("\n".join(lines), file=sys.stderr, flush=True)

@@ -2,7 +2,8 @@
 
     horovodrun -np 4 python tests/mixture/program_mixture.py --seed 7 --seconds 30
 
-A seed gives the same operations each time (with the same number of ranks), though not the same timing.
+A seed gives the same operations each time (with the same number of ranks), though not the same timing; "new",
+the default, is one that nobody has tried.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seed", nargs="*", default=["new"], help="several are run one after another")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each seed")
     parser.add_argument("--windows", type=int, default=-1, help="end after so many, whatever the time")
     features = "\n".join(f"  {name}: {what}" for name, what in FEATURES.items())
     parser.epilog = f"features for --without:\n{features}"
@@ -36,28 +37,29 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    options = arguments()
-    hvd.init(process_sets="dynamic")
-    new = int.from_bytes(os.urandom(4), "little")
-    seed = hvd.broadcast_object(new if options.seed is None else options.seed, name="seed")
+def mix(seed: int, options: argparse.Namespace) -> None:
     if hvd.rank() == 0:
         print(f"seed {seed}, {hvd.size()} ranks", flush=True)
-    groups()  # a collective, so not in the middle of others
     rank = Rank(Plan(seed, hvd.size(), frozenset(options.without)), seed)
     try:
         rank.run(options.seconds, options.windows)
     except (Wrong, hvd.HorovodInternalError, ValueError) as error:
-        # Once a rank has ended, the others fail in its wake: only the first has something to tell.
-        kind = "WRONG" if isinstance(error, Wrong) else "FAILED"
-        text = str(error) if isinstance(error, Wrong) else traceback.format_exc()
-        print(
-            f"{kind} on rank {hvd.rank()} of {hvd.size()}, seed {seed}: {text}", file=sys.stderr, flush=True
-        )
+        # The others fail in this rank's wake, with an error that names it.
+        text = traceback.format_exc() if isinstance(error, ValueError) else str(error)
+        print(f"WRONG on rank {hvd.rank()} of {hvd.size()}, seed {seed}: {text}", file=sys.stderr, flush=True)
         os._exit(1)
-    totals = hvd.allreduce(np.array([rank.operations, rank.compared]), op=hvd.Sum, name="totals")
+    compared = hvd.allreduce(np.array(rank.compared), op=hvd.Sum, name="results compared")
     if hvd.rank() == 0:
-        print(f"{rank.operations} operations, {totals[1]} results compared, seed {seed}", flush=True)
+        print(f"{rank.operations} operations, {compared} results compared, seed {seed}", flush=True)
+
+
+def main() -> None:
+    options = arguments()
+    hvd.init(process_sets="dynamic")
+    groups()  # a collective, so not in the middle of others
+    for given in options.seed:
+        new = int.from_bytes(os.urandom(4), "little")
+        mix(hvd.broadcast_object(new if given == "new" else int(given), name="seed"), options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""The transports and numbers of ranks with which the mixture is run."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mpi_setup
+from cluster_hosts import Hosts
+from cluster_job import ClusterJob
+from util_launch import Outcome, launch
+
+PROGRAM = Path(__file__).with_name("program_mixture.py")
+LAST_WORDS = 60.0  # seconds beyond the time that was asked for, enough to notice and to tell of a hang
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """`hosts`: as horovodrun -H takes them, or None: this machine."""
+
+    name: str
+    ranks: int
+    environment: dict[str, str] = field(default_factory=dict)
+    hosts: str | None = None
+    mpi: bool = False
+
+    def run(self, seconds: float, *options: str, hosts: Hosts | None = None) -> Outcome:
+        """`seconds` in total; `hosts` must be there if the configuration has some."""
+        words = [str(PROGRAM), *options]
+        timeout = seconds + LAST_WORDS
+        if self.mpi:
+            return mpi_setup.get("debian").run(self.ranks, *words, timeout=timeout)
+        if self.hosts is None:
+            return launch(self.ranks, *words, timeout=timeout, **self.environment)
+        assert hosts is not None
+        argv = ["-np", str(self.ranks), "-H", self.hosts, sys.executable, *words]
+        done = ClusterJob(hosts, *argv, env=self.environment).finish(timeout)
+        return Outcome(done.returncode, done.stdout + done.stderr)
+
+
+def _within_a_host(transport: str, ranks: int) -> Configuration:
+    return Configuration(f"{transport}-{ranks}", ranks, {"HOROVOD_TRANSPORT": transport})
+
+
+def _in_groups(topology: str) -> Configuration:
+    ranks = sum(map(int, topology.split(",")))
+    return Configuration(f"groups-{topology}", ranks, {"HOROVOD_TOPOLOGY": topology})
+
+
+ALL = [
+    Configuration("local", 1),
+    *(_within_a_host("shm", ranks) for ranks in (2, 3, 4, 5, 8)),
+    *(_within_a_host("tcp", ranks) for ranks in (2, 3, 4)),
+    _in_groups("2,2"),
+    _in_groups("2,2,2"),
+    Configuration("hosts-2x2", 4, hosts="host1:2,host2:2"),
+    Configuration("hosts-3x2", 6, hosts="host1:2,host2:2,host3:2"),
+    Configuration("mpi-3", 3, mpi=True),
+]
