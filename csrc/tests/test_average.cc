@@ -122,16 +122,22 @@ TEST(averages_of_many_integers) {
 
 TEST(averages_of_many_tensors_at_once) {
   in_worlds([](Rank& rank) {
-    constexpr size_t kTensors = 30;
-    std::vector<std::vector<int32_t>> data;
-    std::vector<hvd_handle> handles;
-    for (size_t i = 0; i < kTensors; ++i) data.push_back(values_of<int32_t>(rank.rank, i * 131));
-    for (size_t i = 0; i < kTensors; ++i)
-      handles.push_back(rank.reduce_async(HVD_ALLREDUCE, "tensor " + std::to_string(i), HVD_INT32,
-                                          data[i].data(), data[i].data(),
-                                          static_cast<int64_t>(data[i].size()), HVD_AVERAGE));
-    for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
-    for (size_t i = 0; i < kTensors; ++i) CHECK(data[i] == average_of<int32_t>(rank.size, i * 131));
+    for (int kind : {HVD_ALLREDUCE, HVD_REDUCESCATTER}) {
+      std::vector<std::vector<int32_t>> inputs, results, expected;
+      for (size_t count = 0; count < 4000; count += 131) {
+        inputs.push_back(values_of<int32_t>(rank.rank, count));
+        expected.push_back(average_of<int32_t>(rank.size, count));
+        if (kind == HVD_REDUCESCATTER) expected.back() = share_of(expected.back(), rank);
+        results.emplace_back(expected.back().size());
+      }
+      std::vector<hvd_handle> handles;
+      for (size_t i = 0; i < inputs.size(); ++i)
+        handles.push_back(rank.reduce_async(kind, "tensor " + std::to_string(i), HVD_INT32, inputs[i].data(),
+                                            results[i].data(), static_cast<int64_t>(inputs[i].size()),
+                                            HVD_AVERAGE));
+      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+      CHECK(results == expected);
+    }
   });
 }
 
