@@ -263,8 +263,18 @@ class NotingRank {
 struct State {
   std::array<uint16_t, kRanks> at{};  // the next move of each rank
   std::array<uint32_t, kCells> memory{};
-  std::array<std::array<std::array<uint32_t, kCounters>, kGroups>, kRanks> counters{};
 };
+
+// A rank's counters before each of its moves.
+using Counters = std::array<std::array<uint32_t, kCounters>, kGroups>;
+std::vector<Counters> counters_of(const Program& program) {
+  std::vector<Counters> all(1);
+  for (const Move& move : program) {
+    all.push_back(all.back());
+    for (const Post& post : move.posts) all.back()[static_cast<size_t>(post.group)][post.counter] = post.value;
+  }
+  return all;
+}
 
 uint64_t key_of(const State& state) {
   uint64_t key = 0;
@@ -272,10 +282,11 @@ uint64_t key_of(const State& state) {
   return key;
 }
 
-bool enabled(const Move& move, const State& state) {
+bool enabled(const Move& move, const State& state, const std::vector<std::vector<Counters>>& counters) {
   for (const Await& what : move.awaits) {
-    const uint32_t value = state.counters[static_cast<size_t>(what.rank)][static_cast<size_t>(what.group)][what.counter];
-    if (!reached(value, what.value)) return false;
+    const auto rank = static_cast<size_t>(what.rank);
+    const Counters& theirs = counters[rank][state.at[rank]];
+    if (!reached(theirs[static_cast<size_t>(what.group)][what.counter], what.value)) return false;
   }
   return true;
 }
@@ -294,10 +305,12 @@ struct Exploration {
 
 void explore(const std::vector<Operation>& operations, Rules rules, Exploration* result) {
   std::vector<Program> programs;
+  std::vector<std::vector<Counters>> counters;
   for (int rank = 0; rank < kRanks; ++rank) {
     NotingRank noting(rank, rules);
     for (size_t i = 0; i < operations.size(); ++i) noting.run(operations[i], static_cast<uint32_t>(i));
     programs.push_back(noting.program());
+    counters.push_back(counters_of(programs.back()));
   }
   auto fail = [&](const std::string& what) {
     result->wrong = what + " in";
@@ -317,7 +330,7 @@ void explore(const std::vector<Operation>& operations, Rules rules, Exploration*
         if (state.at[rank] == programs[rank].size()) continue;
         ended = false;
         const Move& move = programs[rank][state.at[rank]];
-        if (enabled(move, state)) can[rank] = &move;
+        if (enabled(move, state, counters)) can[rank] = &move;
       }
       if (!ended && !can[0] && !can[1] && !can[2]) return fail("nobody can go on");
       for (size_t rank = 0; rank < kRanks; ++rank) {
@@ -325,7 +338,9 @@ void explore(const std::vector<Operation>& operations, Rules rules, Exploration*
         for (size_t other = rank + 1; other < kRanks; ++other)
           if (can[other] && collide(*can[rank], *can[other]))
             return fail("ranks " + std::to_string(rank) + " and " + std::to_string(other) + " collide");
-        State then = state;
+        auto [place, fresh] = next.try_emplace(key + (uint64_t{1} << 16 * (kRanks - 1 - rank)), state);
+        if (!fresh) continue;
+        State& then = place->second;
         for (const Access& access : can[rank]->accesses) {
           uint32_t& cell = then.memory[static_cast<size_t>(access.cell)];
           if (access.write) {
@@ -334,10 +349,7 @@ void explore(const std::vector<Operation>& operations, Rules rules, Exploration*
             return fail("rank " + std::to_string(rank) + " reads something else than was meant");
           }
         }
-        for (const Post& post : can[rank]->posts)
-          then.counters[rank][static_cast<size_t>(post.group)][post.counter] = post.value;
         then.at[rank]++;
-        next.emplace(key_of(then), then);
       }
     }
     std::swap(present, next);
@@ -387,6 +399,7 @@ void explore_all(const std::vector<Operation>& operations, size_t length, bool s
   std::printf("  %llu sequences, %llu states\n", static_cast<unsigned long long>(sequences),
               static_cast<unsigned long long>(result.states));
   if (!result.wrong.empty()) std::printf("  %s\n", result.wrong.c_str());
+  std::fflush(stdout);
   CHECK(result.wrong.empty());
 }
 
