@@ -2,6 +2,8 @@
 // life cycle.
 #include <algorithm>
 #include <atomic>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -198,6 +200,131 @@ TEST(process_sets_come_and_go) {
   }
 }
 
+TEST(operations_of_a_removed_set_are_finished_first) {
+  for (const std::vector<int32_t>& members : {std::vector<int32_t>{0, 1}, std::vector<int32_t>{1, 2}}) {
+    WorldOptions options;
+    options.fusion_threshold = 0;
+    ThreadWorld(3, options).run([&](Rank& rank) {
+      for (int round = 0; round < 10; ++round) {
+        int64_t set = 0;
+        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, members) == HVD_OK);
+        std::vector<std::vector<float>> data(20, std::vector<float>(1000, 1.0f));
+        data[0].resize(1000000, 1.0f);  // while this runs, the others are held back
+        std::vector<hvd_handle> handles;
+        if (std::count(members.begin(), members.end(), rank.rank) > 0)
+          for (size_t i = 0; i < data.size(); ++i)
+            handles.push_back(rank.allreduce_async("x" + std::to_string(i), data[i], HVD_SUM, 1));
+        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
+        for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+        for (size_t i = 0; i < handles.size(); ++i)
+          for (float value : data[i]) CHECK(value == 2.0f);
+      }
+    });
+  }
+}
+
+TEST(a_set_that_is_being_removed_takes_nothing_more) {
+  std::atomic<bool> refused{false};
+  ThreadWorld(2).run([&](Rank& rank) {
+    int64_t set = 0;
+    std::vector<float> data(3);
+    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {0}) == HVD_OK);
+    if (rank.rank == 0) {
+      hvd_request remove = Rank::request(HVD_REMOVE_PROCESS_SET, "remove");
+      remove.process_set = 1;
+      hvd_handle handle = rank.submit(remove);
+      CHECK(rank.allreduce_async("late", data, HVD_SUM, 1) == HVD_INVALID_ARGUMENT);
+      CHECK(std::string(hvd_last_error()).find("'late': process set 1 is being removed") !=
+            std::string::npos);
+      CHECK(rank.allreduce_async("late", data) > 0);  // other sets are as before
+      refused = true;
+      CHECK(rank.finish(handle) == HVD_OK);
+    } else {
+      while (!refused) std::this_thread::yield();
+      CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
+    }
+  });
+}
+
+TEST(join_and_process_sets_are_matters_of_all_ranks) {
+  ThreadWorld(2).run([](Rank& rank) {
+    int64_t set = 0;
+    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {rank.size - 1}) == HVD_OK);
+    if (rank.rank == 1) {
+      CHECK(rank.simple(HVD_JOIN, "join.noname", nullptr, 1) == HVD_INVALID_ARGUMENT);
+      CHECK(rank.simple(HVD_ADD_PROCESS_SET, "more", nullptr, 1, {0}) == HVD_INVALID_ARGUMENT);
+    }
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
+  });
+}
+
+// While the first member of a set is occupied, what it can't run anyway is held back, and then runs together.
+// The timeline tells what has reached the coordinator, and when it has released something.
+TEST(sets_without_rank_0_are_fused_too) {
+  char path[] = "/tmp/hvd-test-XXXXXX";
+  close(mkstemp(path));
+  auto told = [&](const std::string& what) {
+    std::ifstream file(path);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    int count = 0;
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  auto wait_for = [](const auto& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      CHECK(std::chrono::steady_clock::now() < deadline);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  static std::atomic<bool> occupied, go, arrived;
+  occupied = go = arrived = false;
+  constexpr int kTensors = 10;
+  ThreadWorld(3).run([&](Rank& rank) {
+    int64_t set = 0;
+    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {1, 2}) == HVD_OK);
+    if (rank.rank == 0) CHECK(hvd_timeline_start(rank.engine, path, 1) == HVD_OK);
+    CHECK(rank.simple(HVD_BARRIER, "start") == HVD_OK);
+    std::vector<std::vector<float>> data(kTensors, std::vector<float>(5, 1.0f));
+    std::vector<float> first(1), second(1);
+    std::vector<hvd_handle> handles;
+    int cycles = 0;
+    if (rank.rank == 0) {
+      wait_for([] { return arrived.load(); });
+      cycles = told("CYCLE_START");
+      go = true;
+    } else {
+      const int64_t one = 1;
+      hvd_tensor tensor{first.data(), first.data(), &one, 1, HVD_FLOAT32};
+      hvd_request request = Rank::request(HVD_ALLREDUCE, "first");
+      request.process_set = 1;
+      request.tensor_count = 1;
+      request.tensors = &tensor;
+      if (rank.rank == 1)
+        request.done = [](void*, const hvd_outcome*) {  // keeps rank 1's engine thread
+          occupied = true;
+          while (!go) std::this_thread::yield();
+        };
+      CHECK(rank.submit(request) > 0);
+      wait_for([] { return occupied.load(); });
+      handles.push_back(rank.allreduce_async("second", second, HVD_MAX, 1));
+      for (int i = 0; i < kTensors; ++i) {
+        const std::string name = "t" + std::to_string(i);
+        handles.push_back(rank.allreduce_async(name, data[static_cast<size_t>(i)], HVD_SUM, 1));
+        // One after the other, so that only the coordinator can bring them together.
+        wait_for([&] { return told("\"" + name + "\"") == 1; });
+      }
+      // Each rank has announced the barrier and 2 + kTensors operations.
+      wait_for([&] { return told(R"("name": "1")") + told(R"("name": "2")") == 2 * (3 + kTensors); });
+      arrived = true;
+      for (hvd_handle each : handles) CHECK(rank.finish(each) == HVD_OK);
+    }
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
+    if (rank.rank == 0) CHECK(told("CYCLE_START") - cycles == 2);  // all of them, and the barrier
+  });
+  unlink(path);
+}
+
 TEST(join_lets_the_others_go_on) {
   in_every_world([](Rank& rank) {
     for (int round = 0; round < 2; ++round) {
@@ -210,6 +337,73 @@ TEST(join_lets_the_others_go_on) {
       int64_t last = -1;
       CHECK(rank.simple(HVD_JOIN, "join.noname", &last) == HVD_OK);
       CHECK(last == rank.size - 1);
+    }
+  });
+}
+
+TEST(join_loses_nothing_that_is_pending) {
+  in_every_world([](Rank& rank) {
+    for (int round = 0; round < 5; ++round) {
+      constexpr size_t kTensors = 10;
+      std::vector<std::vector<float>> data(kTensors);
+      std::vector<hvd_handle> handles;
+      for (size_t i = 0; i < kTensors && rank.rank == 0; ++i) {
+        data[i] = values(3, 5);
+        handles.push_back(rank.allreduce_async("only on 0, " + std::to_string(i), data[i]));
+      }
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+      for (size_t i = 0; i < handles.size(); ++i) CHECK(data[i] == values(3, 5));
+    }
+  });
+}
+
+TEST(a_rank_that_has_joined_submits_nothing_until_it_is_back) {
+  std::atomic<bool> refused{false};
+  ThreadWorld(2).run([&](Rank& rank) {
+    std::vector<float> data = values(rank.rank, 10);
+    std::vector<float> other = data;
+    if (rank.rank == 0) {
+      hvd_handle join = rank.submit(Rank::request(HVD_JOIN, "join.noname"));
+      CHECK(rank.allreduce_async("early", other) == HVD_INVALID_ARGUMENT);
+      const std::string text = hvd_last_error();
+      CHECK(text.find("'early'") != std::string::npos &&
+            text.find("join() has returned") != std::string::npos);
+      refused = true;
+      CHECK(rank.finish(join) == HVD_OK);
+    } else {
+      while (!refused) std::this_thread::yield();
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+    }
+    CHECK(rank.allreduce("early", data) == HVD_OK);
+    check_sum(data, 2);
+  });
+}
+
+// Whichever of two threads is faster: what is accepted before the join is announced before it, too.
+TEST(another_thread_submits_while_a_rank_joins) {
+  std::atomic<int> submitted{0}, ended{0};
+  ThreadWorld(2).run([&](Rank& rank) {
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::vector<float>> data(100, std::vector<float>(3, 1.0f));
+      std::vector<hvd_handle> handles;
+      std::thread other([&] {
+        for (size_t i = 0; i < data.size() && rank.rank == 0; ++i) {
+          hvd_handle handle = rank.allreduce_async("t" + std::to_string(i), data[i]);
+          if (handle == HVD_INVALID_ARGUMENT) break;
+          handles.push_back(handle);
+          submitted++;
+        }
+        if (rank.rank == 0) ended++;
+      });
+      if (rank.rank == 0) {
+        for (int before = submitted; submitted < before + 5 && ended <= round;) std::this_thread::yield();
+      } else {
+        while (ended <= round) std::this_thread::yield();
+      }
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+      other.join();
+      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
     }
   });
 }
@@ -265,6 +459,23 @@ TEST(alltoall_and_reducescatter) {
     for (size_t i = 0; i < static_cast<size_t>(mine); ++i) CHECK(out[i] == sum_at(start + i, rank.size));
     hvd_free(out);
     hvd_release(rank.engine, handle);
+  });
+}
+
+TEST(even_alltoall_of_more_rows_than_can_be_told_is_refused) {
+  ThreadWorld(2).run([](Rank& rank) {
+    for (int64_t rows : {int64_t{1} << 32, int64_t{1} << 33, (int64_t{1} << 33) + 2}) {
+      const int64_t shape[] = {rows, 0};
+      char byte = 0;
+      hvd_tensor tensor{&byte, nullptr, shape, 2, HVD_UINT8};
+      hvd_request request = Rank::request(HVD_ALLTOALL, "huge");
+      request.tensor_count = 1;
+      request.tensors = &tensor;
+      CHECK(rank.submit(request) == HVD_INVALID_ARGUMENT);
+      const std::string text = hvd_last_error();
+      CHECK(text.find("'huge'") != std::string::npos && text.find("2147483647") != std::string::npos);
+    }
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
   });
 }
 

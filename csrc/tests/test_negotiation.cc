@@ -134,6 +134,16 @@ TEST(a_set_is_not_removed_before_its_last_operation) {
   CHECK(*releases[0].ranks == (std::vector<int>{1, 2}));
 }
 
+TEST(what_is_ready_outlives_its_process_set) {
+  Negotiation negotiation(options(2));
+  from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {1}));
+  CHECK(negotiation.release(kIdle).size() == 1);
+  negotiation.request(1, allreduce("x", 4, DataType::kFloat32, 1), kStart);
+  from_all(negotiation, 2, remove_set(1));
+  auto releases = negotiation.release(kIdle);
+  CHECK(releases.size() == 2 && name_of(releases[0]) == "x" && *releases[0].ranks == std::vector<int>{1});
+}
+
 TEST(nobody_comes_back_from_join_while_standing_in) {
   Negotiation negotiation(options(3));
   from_all(negotiation, 3, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}));
