@@ -8,10 +8,11 @@ Ends at the first failure. Everything that the ranks print is in build/soak/<con
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.extend(str(Path(__file__).resolve().parents[1] / each) for each in (".", "cluster", "mpi"))
@@ -39,7 +40,7 @@ def arguments() -> argparse.Namespace:
 def run(configuration: Configuration, options: argparse.Namespace, log: Path) -> tuple[bool, str]:
     """Whether it went well, and what there is to say about it."""
     words = ["--seconds", str(options.seconds), "--seed", options.seed, "--without", *options.without]
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         hosts = None
         if configuration.hosts is not None:
             reason = why_not()
@@ -49,7 +50,8 @@ def run(configuration: Configuration, options: argparse.Namespace, log: Path) ->
             hosts = Hosts(3, Path(directory))
             stack.callback(hosts.close)
         try:
-            outcome = configuration.run(options.seconds, *words, hosts=hosts)
+            with contextlib.redirect_stdout(io.StringIO()):  # the log has it all
+                outcome = configuration.run(options.seconds, *words, hosts=hosts)
         except pytest.skip.Exception as reason:
             return True, f"left out: {reason}"
         except AssertionError as error:  # it did not end
