@@ -37,7 +37,7 @@ constexpr size_t kRingBytes = 32 << 20;  // at most, per rank
 // to stay in the caches, which ranks may have to share. All ranks on a host find the same. Shrinks with many
 // members so that the ring keeps its size.
 inline size_t sub_slot_bytes(int ranks_on_host, int members) {
-  return std::min<size_t>(crowded(ranks_on_host) ? 24 << 10 : 48 << 10,
+  return std::min<size_t>(ranks_on_host > online_processors() ? 24 << 10 : 48 << 10,
                           kRingBytes / kSlots / members / 64 * 64);
 }
 
