@@ -1,5 +1,6 @@
 // What is left of an engine in a forked child: nothing, and saying so must not wait for threads that are not
 // there.
+#include <fcntl.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <thread>
 
 #include "check.h"
+#include "half_world.h"
 #include "thread_world.h"
 
 TEST(a_forked_child_has_no_default_engine) {
@@ -42,6 +44,22 @@ TEST(a_forked_child_has_no_default_engine) {
     CHECK(hvd_default_place(&place) == HVD_OK);
     hvd_set_default(nullptr);
   });
+}
+
+TEST(a_lost_connection_keeps_its_number) {
+  // Otherwise a file that the application opens gets it, and is closed in a forked child.
+  HalfWorld half(0, 2);
+  const int number = half.control[1];
+  hvd_engine* engine = hvd_create(&half.world);
+  CHECK(engine != nullptr);
+  char byte;
+  CHECK(shutdown(half.others[0], SHUT_WR) == 0);
+  CHECK(recv(half.others[0], &byte, 1, 0) == 0);  // the engine has noticed
+  CHECK(fcntl(number, F_GETFD) >= 0);
+  hvd_abort(engine, "enough");
+  hvd_destroy(engine);
+  CHECK(fcntl(number, F_GETFD) < 0);
+  for (int fd : half.others) close(fd);
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }
