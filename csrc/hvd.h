@@ -169,7 +169,8 @@ HVD_API int64_t hvd_shm_bytes(int32_t size);
 // Starts an engine. NULL on failure, hvd_last_error() then tells why.
 HVD_API hvd_engine* hvd_create(const hvd_world* world);
 // Ends the engine on all ranks after what was released has run; blocks until this rank's threads ended.
-// Harmless after a failure. `hvd_destroy` frees; handles are invalid afterwards.
+// Harmless after a failure. `hvd_destroy` frees: no other call may be under way, and handles are invalid
+// afterwards.
 HVD_API void hvd_shutdown(hvd_engine* engine);
 HVD_API void hvd_destroy(hvd_engine* engine);
 // Fails every pending and later operation here and on all peers, with `reason`.

@@ -4,14 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+
+#include "base/cgroup.h"
 
 namespace hvd {
 
 namespace {
 
-int processors() {
-  static const int count = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // takes microseconds
-  return count;
+std::atomic<int> allowed_to_ranks{0};  // 0: they have not met
+
+// Where the ranks of this host may run. A quota limits their time but not their places.
+int places() {
+  static const int alone = allowed_processors({0}, 0);
+  const int together = allowed_to_ranks.load(std::memory_order_relaxed);
+  return std::min(online_processors(), together > 0 ? together : alone);
 }
 
 // Those in the set, beginning behind `here`: neighbours in number tend to share caches and memory.
@@ -26,7 +33,33 @@ std::vector<int> others_first(const cpu_set_t& set, int here) {
 
 }  // namespace
 
-bool crowded(int ranks_on_host) { return ranks_on_host > processors(); }
+int online_processors() {
+  static const int count =
+      std::max(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), 1);  // takes microseconds
+  return count;
+}
+
+int allowed_processors(const std::vector<int>& pids, int unseen) {
+  cpu_set_t together, allowed;
+  CPU_ZERO(&together);
+  for (int pid : pids) {
+    if (sched_getaffinity(pid, sizeof allowed, &allowed) == 0) {
+      CPU_OR(&together, &together, &allowed);
+    } else {
+      ++unseen;
+    }
+  }
+  return CPU_COUNT(&together) + unseen;
+}
+
+void meet_ranks(const std::vector<int>& pids, int unseen) {
+  allowed_to_ranks.store(allowed_processors(pids, unseen), std::memory_order_relaxed);
+}
+
+bool crowded(int ranks_on_host) {
+  static const int quota = processor_quota();
+  return ranks_on_host > places() || (quota > 0 && ranks_on_host > quota);
+}
 
 int this_processor() { return sched_getcpu(); }
 
@@ -47,7 +80,7 @@ int fair_place(const std::vector<int>& runs_on, int self, int share, const std::
 }
 
 void keep_apart(const std::vector<int>& runs_on, int self) {
-  const int share = (static_cast<int>(runs_on.size()) + processors() - 1) / processors();
+  const int share = (static_cast<int>(runs_on.size()) + places() - 1) / places();
   if (std::count(runs_on.begin(), runs_on.end(), runs_on[self]) <= share) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;

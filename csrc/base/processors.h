@@ -5,7 +5,16 @@
 
 namespace hvd {
 
-// There are more ranks than processors.
+// Of the machine; the same number on all its ranks, whatever they may use of them.
+int online_processors();
+
+// Tells the processes of the ranks on this host, and how many more there are that can't be seen from here.
+// Processors count that any of them may run on: one rank can't tell its own core (mpirun --bind-to core) from
+// the only core of all (a container's), but together they can. Who can't be seen is taken to have its own.
+void meet_ranks(const std::vector<int>& pids, int unseen);
+int allowed_processors(const std::vector<int>& pids, int unseen);
+
+// There are more ranks than processors that they may use, or than the time that their cgroup has is worth.
 bool crowded(int ranks_on_host);
 
 // How often a rank that waits lets others run before it sleeps. That is quicker than sleeping at once, for

@@ -28,7 +28,7 @@ using namespace hvd;
 
 thread_local std::string last_error;
 
-// The engine that native adapters use: the one piece of state of the whole library.
+// The engine that native adapters use. Beside what processors.h knows the one state of the whole library.
 struct Default {
   std::mutex mutex;
   std::shared_ptr<Engine> engine;
@@ -89,6 +89,13 @@ Status take_hosts(const hvd_world& world, std::vector<int> peers, const AbortSig
   return {};
 }
 
+void meet_ranks_of(const hvd_world& world) {
+  std::vector<int> pids = {getpid()};
+  for (int32_t rank = 0; rank < world.size; ++rank)
+    if (rank != world.rank && world.peers[rank].same_host) pids.push_back(world.peers[rank].pid);
+  meet_ranks(pids, std::max(world.local_size - static_cast<int>(pids.size()), 0));
+}
+
 // Takes over every descriptor of the world, also when it fails.
 Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* parts) {
   const bool coordinates = world.rank == 0;
@@ -96,6 +103,7 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
   parts->size = world.size;
   parts->peer_timeout = world.peer_timeout;
   parts->affinity = world.affinity;
+  meet_ranks_of(world);  // before anybody asks whether it is crowded
   parts->spin = world.local_size > 0 && !crowded(world.local_size);
   parts->coordinator.negotiation.fusion_threshold = world.fusion_threshold;
   parts->coordinator.negotiation.cache_capacity = world.cache_capacity;

@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "check.h"
+#include "half_world.h"
 #include "thread_world.h"
 
 namespace {
@@ -41,43 +42,6 @@ void in_a_child(const std::function<void()>& body) {
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
-
-// A world of one rank, or of two in which only `rank` is there.
-struct HalfWorld {
-  explicit HalfWorld(int rank, int size) {
-    const int pid = getppid();  // a living process, so that it is watched
-    for (int i = 0; i < 2; ++i) peers[i] = {"here", i == rank ? getpid() : pid, 1};
-    for (int* fds : {control, liveness}) {
-      int pair[2];
-      if (size == 1) break;
-      CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-      fds[rank == 0 ? 1 : 0] = pair[0];
-      handed_over++;
-    }
-    world.struct_size = sizeof world;
-    world.rank = rank;
-    world.size = size;
-    world.transport = size == 1 ? HVD_TRANSPORT_LOCAL : HVD_TRANSPORT_SHM;
-    world.peers = peers;
-    world.control_fds = control;
-    world.liveness_fds = liveness;
-    if (size > 1) {
-      world.shm_fd = memfd_create("hvd-test", MFD_CLOEXEC);
-      CHECK(world.shm_fd >= 0 && ftruncate(world.shm_fd, hvd_shm_bytes(2)) == 0);
-      handed_over++;
-    }
-    world.cache_capacity = 10;
-    world.peer_timeout = 60;
-    world.log_level = HVD_LOG_FATAL;
-    world.affinity = -1;
-    world.local_size = size;
-  }
-
-  int handed_over = 0;
-  hvd_peer peers[2];
-  int32_t control[2] = {-1, -1}, liveness[2] = {-1, -1};
-  hvd_world world{};
-};
 
 // Starts the engine when only `left` descriptors are left. Returns whether it came up.
 bool starts_with(int left, int rank, int size) {

@@ -16,14 +16,17 @@ Channel::Channel(int fd) : fd_(fd) {
   if (fd_ >= 0) fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
 }
 
-Channel::~Channel() { close(); }
+Channel::~Channel() {
+  if (fd_ >= 0) ::close(fd_);
+}
 
 Channel::Channel(Channel&& other) noexcept : fd_(-1) { *this = std::move(other); }
 
 Channel& Channel::operator=(Channel&& other) noexcept {
   if (this == &other) return *this;
-  close();
+  if (fd_ >= 0) ::close(fd_);
   fd_ = std::exchange(other.fd_, -1);
+  closed_ = other.closed_;
   outbox_ = std::move(other.outbox_);
   sent_ = other.sent_;
   inbox_ = std::move(other.inbox_);
@@ -34,8 +37,8 @@ Channel& Channel::operator=(Channel&& other) noexcept {
 }
 
 void Channel::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+  closed_ = true;
 }
 
 bool Channel::send(const std::vector<uint8_t>& frame) {

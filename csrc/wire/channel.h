@@ -18,7 +18,9 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return closed_ ? -1 : fd_; }
+  // The connection ends now, but the number stays taken until the channel is gone: what else got it would be
+  // closed in its place in a forked child (Engine::after_fork_in_child).
   void close();
 
   // Sends what the socket takes and keeps the rest for flush(). False if the connection is broken.
@@ -35,6 +37,7 @@ class Channel {
   bool next_buffered(const uint8_t** data, size_t* size);
 
   int fd_;
+  bool closed_ = false;
   std::vector<uint8_t> outbox_;
   size_t sent_ = 0;
   std::vector<uint8_t> inbox_;

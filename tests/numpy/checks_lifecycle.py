@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -227,6 +228,8 @@ def check_fork() -> None:
         try:
             assert not hvd.is_initialized()
             assert hvd.synchronize(handle) is None
+            # What native adapters ask. The engine's threads are not here; to wait for them would be for ever.
+            assert _core._lib.hvd_default_place((ctypes.c_int32 * 4)()) == _core.FAILED_PRECONDITION
             hvd.shutdown()
             with raises(ValueError, "hvd.init()"):
                 hvd.rank()
