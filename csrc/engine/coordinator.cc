@@ -47,7 +47,6 @@ void Coordinator::run() {
   constexpr timespec kSecond = {1, 0};
   const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
   std::vector<pollfd> polled;
-  Clock::time_point next_look{};  // for stalls, though others do the rest
   Retreat retreat(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
@@ -57,8 +56,7 @@ void Coordinator::run() {
     const timespec* limit = relieved ? &moment : checks_stalls ? &kSecond : nullptr;
     if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
-    if (relieved && (!checks_stalls || Clock::now() < next_look)) continue;
-    next_look = Clock::now() + std::chrono::seconds(1);
+    if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
     release();

@@ -268,24 +268,4 @@ TEST(threads_wait_for_each_others_operations_in_different_order) {
     });
 }
 
-TEST(a_stall_is_noticed_while_another_thread_goes_on) {
-  WorldOptions options;
-  options.stall_shutdown = 1.0;
-  ThreadWorld(2, options).run([](Rank& rank) {
-    std::vector<float> data(1), alone(1);
-    hvd_handle stalled = rank.rank == 0 ? rank.allreduce_async("alone", alone) : 0;
-    const auto start = Clock::now();
-    int code = HVD_OK;
-    while (code == HVD_OK) {
-      hvd_handle handle = rank.allreduce_async("row", data);
-      code = handle < 0 ? static_cast<int>(handle) : rank.finish(handle);
-      CHECK(Clock::now() - start < std::chrono::duration<double>(kLong));
-    }
-    CHECK(code == HVD_UNKNOWN);
-    if (rank.rank != 0) return;
-    CHECK(rank.wait(stalled) == HVD_UNKNOWN);
-    CHECK(std::string(hvd_error(rank.engine, stalled)).find("'alone' has waited for rank(s) 1") == 0);
-  });
-}
-
 int main(int argc, char** argv) { return check::run_all(argc, argv); }
