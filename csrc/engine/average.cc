@@ -9,8 +9,8 @@
 namespace hvd {
 namespace {
 
-// Of a block in its wide form: enough for the communicators to overlap their work on it.
-constexpr size_t kBlockBytes = 16 << 20;
+// Of a block in its wide form, which is to stay in the caches.
+constexpr size_t kBlockBytes = 2 << 20;
 
 Status out_of_memory() { return Status::unknown("Out of memory for the average of integers."); }
 

@@ -115,8 +115,8 @@ TEST(averages_of_many_integers) {
   options.transport = HVD_TRANSPORT_HIERARCHICAL;
   options.hosts = {0, 0, 1};
   ThreadWorld(3, options).run([](Rank& rank) {
-    check_average<int64_t>(rank, HVD_INT64, (size_t{5} << 19) + 7);
-    check_average<uint8_t>(rank, HVD_UINT8, (size_t{9} << 19) + 1);
+    check_average<int64_t>(rank, HVD_INT64, (size_t{5} << 17) + 7);
+    check_average<uint8_t>(rank, HVD_UINT8, (size_t{9} << 18) + 1);
   });
 }
 
