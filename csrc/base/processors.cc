@@ -14,6 +14,12 @@ namespace {
 
 std::atomic<int> allowed_to_ranks{0};  // 0: they have not met
 
+int online_processors() {
+  static const int count =
+      std::max(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), 1);  // takes microseconds
+  return count;
+}
+
 // Where the ranks of this host may run. A quota limits their time but not their places.
 int places() {
   static const int alone = allowed_processors({0}, 0);
@@ -32,12 +38,6 @@ std::vector<int> others_first(const cpu_set_t& set, int here) {
 }
 
 }  // namespace
-
-int online_processors() {
-  static const int count =
-      std::max(static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), 1);  // takes microseconds
-  return count;
-}
 
 int allowed_processors(const std::vector<int>& pids, int unseen) {
   cpu_set_t together, allowed;

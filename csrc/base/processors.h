@@ -5,9 +5,6 @@
 
 namespace hvd {
 
-// Of the machine; the same number on all its ranks, whatever they may use of them.
-int online_processors();
-
 // Tells the processes of the ranks on this host, and how many more there are that can't be seen from here.
 // Processors count that any of them may run on: one rank can't tell its own core (mpirun --bind-to core) from
 // the only core of all (a container's), but together they can. Who can't be seen is taken to have its own.

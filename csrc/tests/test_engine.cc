@@ -277,23 +277,24 @@ TEST(sets_without_rank_0_are_fused_too) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   };
-  static std::atomic<bool> occupied, go, arrived;
-  occupied = go = arrived = false;
+  static std::atomic<bool> started, occupied, go, arrived;
+  started = occupied = go = arrived = false;
   constexpr int kTensors = 10;
   ThreadWorld(3).run([&](Rank& rank) {
     int64_t set = 0;
     CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {1, 2}) == HVD_OK);
-    if (rank.rank == 0) CHECK(hvd_timeline_start(rank.engine, path, 1) == HVD_OK);
-    CHECK(rank.simple(HVD_BARRIER, "start") == HVD_OK);
     std::vector<std::vector<float>> data(kTensors, std::vector<float>(5, 1.0f));
     std::vector<float> first(1), second(1);
     std::vector<hvd_handle> handles;
     int cycles = 0;
     if (rank.rank == 0) {
+      CHECK(hvd_timeline_start(rank.engine, path, 1) == HVD_OK);
+      started = true;
       wait_for([] { return arrived.load(); });
       cycles = told("CYCLE_START");
       go = true;
     } else {
+      wait_for([] { return started.load(); });
       const int64_t one = 1;
       hvd_tensor tensor{first.data(), first.data(), &one, 1, HVD_FLOAT32};
       hvd_request request = Rank::request(HVD_ALLREDUCE, "first");
@@ -314,8 +315,7 @@ TEST(sets_without_rank_0_are_fused_too) {
         // One after the other, so that only the coordinator can bring them together.
         wait_for([&] { return told("\"" + name + "\"") == 1; });
       }
-      // Each rank has announced the barrier and 2 + kTensors operations.
-      wait_for([&] { return told(R"("name": "1")") + told(R"("name": "2")") == 2 * (3 + kTensors); });
+      wait_for([&] { return told(R"("name": "1")") + told(R"("name": "2")") >= 2 * (2 + kTensors); });
       arrived = true;
       for (hvd_handle each : handles) CHECK(rank.finish(each) == HVD_OK);
     }
