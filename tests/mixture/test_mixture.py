@@ -7,7 +7,7 @@ import pytest
 from cluster_hosts import Hosts
 from mixture_configurations import Configuration
 
-SECONDS = 2.0  # for each of the seeds
+SECONDS = 1.8  # for each of the seeds
 SEEDS = ("1", "new")
 
 
