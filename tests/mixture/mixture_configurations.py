@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import mpi_setup
@@ -24,6 +24,7 @@ class Configuration:
     environment: dict[str, str] = field(default_factory=dict)
     hosts: str | None = None
     mpi: bool = False
+    slow: bool = False  # left to `make soak` and `make test-slow`
 
     def run(self, seconds: float, *options: str, hosts: Hosts | None = None) -> Outcome:
         """`seconds` in total; `hosts` must be there if the configuration has some."""
@@ -54,6 +55,10 @@ ALL = [
     *(_within_a_host("tcp", ranks) for ranks in (2, 3, 4)),
     _in_groups("2,2"),
     _in_groups("2,2,2"),
+    replace(_in_groups("3,1,2"), slow=True),
+    # The engine forgets what was agreed on while ranks use it; and nothing is fused.
+    Configuration("little-cache-3", 3, {"HOROVOD_TRANSPORT": "shm", "HOROVOD_CACHE_CAPACITY": "8"}),
+    Configuration("unfused-3", 3, {"HOROVOD_TRANSPORT": "tcp", "HOROVOD_FUSION_THRESHOLD": "0"}, slow=True),
     Configuration("hosts-2x2", 4, hosts="host1:2,host2:2"),
     Configuration("hosts-3x2", 6, hosts="host1:2,host2:2,host3:2"),
     Configuration("mpi-3", 3, mpi=True),

@@ -7,12 +7,16 @@ import pytest
 from cluster_hosts import Hosts
 from mixture_configurations import Configuration
 
-SECONDS = 2.0  # for each of the seeds
+SECONDS = 1.7  # for each of the seeds
 SEEDS = ("1", "new")
 
 
 @pytest.mark.parametrize(
-    "configuration", mixture_configurations.ALL, ids=[each.name for each in mixture_configurations.ALL]
+    "configuration",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.slow] if each.slow else [])
+        for each in mixture_configurations.ALL
+    ],
 )
 def test_mixture(configuration: Configuration, request: pytest.FixtureRequest) -> None:
     hosts: Hosts | None = None if configuration.hosts is None else request.getfixturevalue("hosts")
