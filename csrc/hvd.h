@@ -15,6 +15,7 @@ extern "C" {
 
 #define HVD_API __attribute__((visibility("default")))
 #define HVD_ABI_VERSION 1
+#define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 
 typedef struct hvd_engine hvd_engine;
 typedef int64_t hvd_handle;
@@ -124,6 +125,10 @@ typedef struct hvd_world {
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
   const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
   const hvd_mpi* mpi;              // mpi; otherwise NULL
+  // HVD_CHANNEL_KEYS_BYTES for each entry of control_fds and liveness_fds: the keys that what is sent and
+  // what is received is authenticated with. NULL: nothing is (tests).
+  const uint8_t* control_keys;
+  const uint8_t* liveness_keys;
 } hvd_world;
 
 typedef struct hvd_tensor {

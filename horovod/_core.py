@@ -35,6 +35,7 @@ DTYPES = (
     "complex64",
     "complex128",
 )
+_CHANNEL_KEY_BYTES = 16
 _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
 
 # Reduce operations
@@ -87,6 +88,8 @@ class _World(ctypes.Structure):
         ("local_size", c_int32),
         ("hosts", ctypes.POINTER(c_int32)),
         ("mpi", ctypes.POINTER(_Mpi)),
+        ("control_keys", c_char_p),
+        ("liveness_keys", c_char_p),
     ]
 
 
@@ -189,6 +192,13 @@ class PeerLike(Protocol):
     def same_host(self) -> bool: ...
 
 
+class SessionLike(Protocol):
+    @property
+    def send(self) -> bytes: ...
+    @property
+    def receive(self) -> bytes: ...
+
+
 class WorldLike(Protocol):
     """Who the ranks are and the connected descriptors to them; what hvd_world says of each field."""
 
@@ -214,6 +224,10 @@ class WorldLike(Protocol):
     def shm_fd(self) -> int: ...
     @property
     def hosts(self) -> Sequence[int] | None: ...
+    @property
+    def control_sessions(self) -> Sequence[SessionLike | None]: ...
+    @property
+    def liveness_sessions(self) -> Sequence[SessionLike | None]: ...
 
 
 class Tunables(NamedTuple):
@@ -342,6 +356,15 @@ def _int32_array(values: Sequence[int] | None) -> Any:
     return None if values is None else (c_int32 * len(values))(*values)
 
 
+def _keys(sessions: Sequence[SessionLike | None]) -> bytes:
+    """The keys of channels, one after the other, each of the size that the core uses."""
+    unused = bytes(2 * _CHANNEL_KEY_BYTES)
+    return b"".join(
+        each.send[:_CHANNEL_KEY_BYTES] + each.receive[:_CHANNEL_KEY_BYTES] if each else unused
+        for each in sessions
+    )
+
+
 class Engine:
     """A running engine. All methods may be called from any thread.
 
@@ -382,6 +405,8 @@ class Engine:
             local_size=world.local_size,
             hosts=_int32_array(world.hosts),
             mpi=None if mpi is None else ctypes.pointer(_Mpi(*mpi)),
+            control_keys=_keys(world.control_sessions),
+            liveness_keys=_keys(world.liveness_sessions),
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

@@ -34,6 +34,34 @@ def test_both_ends_agree_on_the_purpose() -> None:
     assert (acceptor.wanted, initiator.wanted) == (0, 0)
 
 
+def test_both_ends_have_the_same_keys_and_no_two_connections_have() -> None:
+    seen: set[bytes] = set()
+    for _ in range(2):
+        acceptor, initiator = accepting("p"), auth.Initiator(KEY, "p")
+        shake(initiator, acceptor)
+        assert acceptor.session is not None and initiator.session is not None
+        assert acceptor.session.send == initiator.session.receive
+        assert acceptor.session.receive == initiator.session.send
+        seen |= {acceptor.session.send, acceptor.session.receive}
+        assert acceptor.session.send.hex() not in repr(acceptor.session)
+    assert len(seen) == 4
+
+
+def test_a_connection_passed_on_from_another_address_is_refused() -> None:
+    expected = {auth.purpose_tag(KEY, "p"): "p"}
+    shake(auth.Initiator(KEY, "p", "192.0.2.1 5"), auth.Acceptor(KEY, expected, "192.0.2.1 5"))
+    shake(auth.Initiator(KEY, "p"), auth.Acceptor(KEY, expected, "192.0.2.1 5"))  # it only knows a name
+    for place in ("172.17.0.1 5", "192.0.2.1 6"):
+        with pytest.raises(auth.AuthenticationError):
+            shake(auth.Initiator(KEY, "p", place), auth.Acceptor(KEY, expected, "192.0.2.1 5"))
+
+
+def test_how_places_are_written() -> None:
+    assert auth.place_of(("192.0.2.1", 5)) == "192.0.2.1 5"
+    assert auth.place_of(("2001:DB8:0::1", 5, 0, 0)) == auth.place_of(("2001:db8::1%eth0", 5))
+    assert auth.place_of(("host.example", 5)) == auth.place_of("\0unix") == auth.place_of(b"\0unix") == ""
+
+
 @pytest.mark.parametrize(
     ("key", "purpose"), [(OTHER_KEY, "w|control|1|0"), (KEY, "w|liveness|1|0"), (KEY, "v|control|1|0")]
 )

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -101,18 +102,27 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
     if (fd >= 0) parts->descriptors.push_back(fd);
     return fd;
   };
+  auto keys = [](const uint8_t* all, int entry, wire::Keys* keys) -> const wire::Keys* {
+    if (all == nullptr) return nullptr;
+    static_assert(sizeof(wire::Keys) == HVD_CHANNEL_KEYS_BYTES);
+    std::memcpy(keys, all + static_cast<size_t>(entry) * sizeof *keys, sizeof *keys);
+    return keys;
+  };
   if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));
   if (world.size > 1) {
     const int channels = coordinates ? world.size : 1;
     for (int i = 0; i < channels; ++i) {
       if (coordinates && i == 0) continue;
-      wire::Channel control(own(world.control_fds[i]));
+      wire::Keys control_keys, liveness_keys;
+      wire::Channel control(own(world.control_fds[i]), keys(world.control_keys, i, &control_keys));
       if (coordinates) {
         parts->control_ranks[static_cast<size_t>(i)] = std::move(control);
       } else {
         parts->control = std::move(control);
       }
-      parts->watched.push_back({Peer(i, world.peers[i]), wire::Channel(own(world.liveness_fds[i]))});
+      parts->watched.push_back(
+          {Peer(i, world.peers[i]),
+           wire::Channel(own(world.liveness_fds[i]), keys(world.liveness_keys, i, &liveness_keys))});
     }
   }
   switch (world.transport) {

@@ -101,6 +101,10 @@ void Watch::listen(Watched& peer) {
         return;
       case wire::Channel::Received::kClosed:
         return lost(peer);
+      case wire::Channel::Received::kForged:
+        peer.gone = true;
+        abort_->raise(wire::forged("the liveness connection to " + peer.peer.name()));
+        return;
       case wire::Channel::Received::kFrame: {
         peer.heard = Clock::now();
         wire::Message message;

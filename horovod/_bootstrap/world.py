@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.topology import VARIABLE
@@ -46,6 +48,10 @@ class World:
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
     hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host or group
+    # What is said over these descriptors is authenticated with; None for the own entry.
+    control_sessions: list[Session | None] = field(default_factory=list)
+    liveness_sessions: list[Session | None] = field(default_factory=list)
+    key: bytes = field(default=b"", repr=False)  # known to the ranks of this world only; never sent
 
     def release(self) -> None:
         """The descriptors have a new owner: forgets them, so that close() does nothing."""
@@ -106,6 +112,7 @@ def connect(
         peers=[Peer(identity.host, os.getpid(), True)],
         control_fds=[-1],
         liveness_fds=[-1],
+        key=secrets.token_bytes(KEY_BYTES),
     )
     if identity.size == 1:
         return world
@@ -133,9 +140,14 @@ def _take_over(world: World, builder: Builder) -> None:
     def descriptors(kind: str, ranks: Sequence[int]) -> list[int]:
         return [-1 if rank == world.rank else links[kind, rank].fileno() for rank in ranks]
 
+    def sessions(kind: str, ranks: Sequence[int]) -> list[Session | None]:
+        return [builder.sessions.get((kind, rank)) for rank in ranks]
+
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
     world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
+    world.control_sessions, world.liveness_sessions = sessions(CONTROL, ends), sessions(LIVENESS, ends)
+    world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
         world.mesh_fds = descriptors(MESH, everyone)
     world.shm_fd, builder.memory = builder.memory, -1

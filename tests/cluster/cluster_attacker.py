@@ -96,7 +96,7 @@ def main() -> None:
                 answer = say(endpoint, data, listen_first=name == "replay")
                 counts[name] = counts.get(name, 0) + 1
                 # The challenge, and a refusal of zeros, is all that a stranger may hear.
-                counts["accepted"] += bool(answer.startswith(b"HVDAUTH1") and any(answer[40:]))
+                counts["accepted"] += bool(answer.startswith(b"HVDAUTH2") and any(answer[40:]))
                 counts["accepted"] += bool(name == "replay" and any(answer))
                 name, data = next(plan)
         while len(held) > HELD:
