@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from horovod._bootstrap.auth import Session, check_key, purpose_tag
 from horovod._bootstrap.doorway import Doorway
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
-from horovod._bootstrap.membership import Membership, Outgoing
+from horovod._bootstrap.membership import Membership, Outgoing, failure
 
 PURPOSE = "rendezvous"  # what a connection to the server is authenticated for
 _BACKLOG = 4096
@@ -240,7 +240,9 @@ class RendezvousServer:
             for message in connection.decoder.feed(data):
                 self._send(self._handle(connection, message, now))
         except (FrameError, KeyError) as error:
-            self._lose(connection, f"broke the rendezvous protocol ({error})")
+            text = f"broke the rendezvous protocol ({error})"
+            told = self._membership.leave(connection.client, text, now)
+            self._send(told or [failure(connection.client, f"the rendezvous server heard: {error}")])
 
     def _handle(self, connection: _Connection, message: Message, now: float) -> list[Outgoing]:
         kind = message.get("type")

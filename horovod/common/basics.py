@@ -409,6 +409,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
             timeline=config.timeline is not None,
             mpi=uses_mpi,
             belongings=belongings.pop_all(),
+            key=world.key,
         )
 
 
