@@ -22,7 +22,13 @@ from typing import Protocol
 from horovod._bootstrap import mpi_world
 from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.dialer import Dialer, elsewhere, family_of
-from horovod._bootstrap.fixed_address import KEY_FILE, FixedAddress, derived_key, read_key_file
+from horovod._bootstrap.fixed_address import (
+    KEY_FILE,
+    FixedAddress,
+    checked_secret,
+    derived_key,
+    read_key_file,
+)
 from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
 from horovod._bootstrap.launcher_process import launcher_process
 from horovod._bootstrap.notice import Endpoint, Notice
@@ -137,7 +143,7 @@ def _secret(environ: Mapping[str, str]) -> bytes | None:
     given = environ.get(SECRET, "").strip().encode()
     if given and len(given) < KEY_BYTES:  # without the value: it is a secret
         raise ValueError(f"{SECRET} must have {KEY_BYTES} characters or more: openssl rand -hex 32")
-    return given or read_key_file(environ)
+    return checked_secret(given, SECRET) if given else read_key_file(environ)
 
 
 def _name(*about: str) -> str:
