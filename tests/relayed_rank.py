@@ -1,4 +1,4 @@
-"""A rank whose TCP connections all go through someone in between, without its knowing: `relayed_rank.py port`.
+"""A rank whose TCP connections go through someone in between, without its knowing: `relayed_rank.py port`.
 
 The environment says what a launcher's would. The result is printed as JSON.
 """

@@ -7,11 +7,13 @@ import secrets
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from bootstrap_ranks import KEY, ranks
 
 from horovod._bootstrap import auth, doorway
+from horovod._bootstrap.frames import FrameStream
 from horovod._bootstrap.server import PURPOSE, RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
@@ -193,6 +195,45 @@ def test_a_member_that_never_joins_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
         sock.settimeout(5)
         assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scope": "²-1:2.0"},
+        {"scope": "9" * 5000 + ":2.0"},
+        {"scope": ["a"]},
+        {"rank": "x"},
+        {"info": None},
+        {"info": {"host": "a", "pid": "9" * 5000}},
+        {"timeout": {}},
+        {"agree": 3},
+        {"type": ["join"]},
+        {"type": "share", "stage": {"a": 1}},
+        {"type": "share"},
+    ],
+)
+def test_nonsense_from_a_member_does_not_end_the_server(wrong: dict[str, Any]) -> None:
+    honest = {
+        "type": "join",
+        "scope": "s",
+        "rank": 0,
+        "size": 2,
+        "timeout": 10.0,
+        "remaining": 10.0,
+        "peer_timeout": 3.0,
+        "info": {"host": "h", "pid": 1},
+        "agree": {},
+    }
+    with (
+        RendezvousServer(KEY) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock,
+        ranks() as running,
+    ):
+        session = auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
+        FrameStream(sock, session).send({**honest, **wrong}, time.monotonic() + 5)
+        running.start_all(2, port=server.port, transport="tcp", scope="t")
+        assert all("error" not in result for result in running.results())
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

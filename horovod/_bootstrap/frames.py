@@ -100,12 +100,16 @@ class Decoder:
 
 def _decode(content: bytes) -> Message:
     try:
-        message = json.loads(content)
+        message = json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame does not hold JSON: {error}") from None
     if not isinstance(message, dict):
         raise FrameError("a frame does not hold a JSON object")
     return message
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")  # neither smaller nor larger than any deadline
 
 
 class FrameStream:

@@ -63,7 +63,10 @@ class _Scope:
         self.stage_counts: dict[str, int] = {}
         listed, colon, _ = name.partition(":")
         words = listed.split("-") if colon else []
-        self._renumbered = {int(word): rank for rank, word in enumerate(words) if word.isdigit()}
+        # Only ASCII: isdigit() is true of more than int() takes.
+        self._renumbered = {
+            int(word): rank for rank, word in enumerate(words) if word.isascii() and word.isdigit()
+        }
 
     @property
     def complete(self) -> bool:

@@ -239,7 +239,7 @@ class RendezvousServer:
         try:
             for message in connection.decoder.feed(data):
                 self._send(self._handle(connection, message, now))
-        except (FrameError, KeyError) as error:
+        except (FrameError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             text = f"broke the rendezvous protocol ({error})"
             told = self._membership.leave(connection.client, text, now)
             self._send(told or [failure(connection.client, f"the rendezvous server heard: {error}")])

@@ -63,9 +63,10 @@ def test_the_file(tmp_path: Path) -> None:
     assert TfDataServiceConfig.read(str(file)) == config()
     assert TfDataServiceConfig.from_dict(json.loads(json.dumps(config().to_dict()))) == config()
     assert "\\x01" not in repr(config()) and "AAEC" not in repr(config())
-    file.chmod(0o666)
-    with pytest.raises(PermissionError, match="other accounts"):
-        TfDataServiceConfig.read(str(file))
+    for mode in (0o666, 0o620, 0o644, 0o640):  # who can read it could join
+        file.chmod(mode)
+        with pytest.raises(PermissionError, match="other accounts"):
+            TfDataServiceConfig.read(str(file))
     file.chmod(0o600)
     for wrong in ("{", "[]", "{}", json.dumps({**config().to_dict(), "key": "AAAA"})):
         file.write_text(wrong, encoding="utf-8")
