@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from started_by import ROOT
+from started_by import ROOT, environment
+from started_by import rank as started
 
 from horovod._bootstrap.fixed_address import derived_key, read_key_file
 from horovod._bootstrap.identity import Identity, Meeting
@@ -174,6 +176,35 @@ def test_a_directory_of_the_original_is_left_as_it_is(
     Noticeboard([shared_directory()], "n").close()
     assert (tmp_path / ".horovod").stat().st_mode & 0o777 == 0o755
     assert shared_directory().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_same_secret_and_flags_give_other_keys_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_bytes(b"s" * 64)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    seen = set()
+    for _ in range(2):
+        processes = [
+            subprocess.Popen(
+                list(map(str, started("key"))),
+                env=environment(
+                    JOB_COMPLETION_INDEX=str(number),
+                    HOROVOD_SIZE="2",
+                    HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+                    HOROVOD_GLOO_RENDEZVOUS_PORT=port,
+                    HOROVOD_SECRET_KEY_FILE=str(file),
+                ),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        outputs = [process.communicate(timeout=40)[0] for process in processes]
+        assert outputs[0] == outputs[1] and outputs[0].startswith("key ")
+        seen.add(outputs[0])
+    assert len(seen) == 2
 
 
 @needs_root
