@@ -22,12 +22,18 @@ class Relay:
     That stands for a place on the network path, through which connections go without knowing.
     """
 
-    def __init__(self, target: tuple[str, int] | None = None, change: Change = unchanged) -> None:
+    def __init__(
+        self,
+        target: tuple[str, int] | None = None,
+        change: Change = unchanged,
+        listen: tuple[str, int] = ("127.0.0.2", 0),
+    ) -> None:
         self._target = target
         self._change = change
-        self._listener = socket.create_server(("127.0.0.2", 0))
+        self._listener = socket.create_server(listen)
         self.address: tuple[str, int] = self._listener.getsockname()
         self.connections = 0
+        self.most_passed = 0  # bytes in one direction of one connection
         self._closing = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -70,3 +76,4 @@ class Relay:
                             return
                         sink.sendall(self._change(kind, source is near, passed[source], data))
                         passed[source] += len(data)
+                        self.most_passed = max(self.most_passed, passed[source])
