@@ -16,6 +16,7 @@ extern "C" {
 #define HVD_API __attribute__((visibility("default")))
 #define HVD_ABI_VERSION 1
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
+#define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
 typedef struct hvd_engine hvd_engine;
 typedef int64_t hvd_handle;
@@ -129,6 +130,8 @@ typedef struct hvd_world {
   // what is received is authenticated with. NULL: nothing is (tests).
   const uint8_t* control_keys;
   const uint8_t* liveness_keys;
+  // HVD_MESH_KEYS_BYTES for each entry of mesh_fds: what is sent over them is encrypted. NULL: it is not.
+  const uint8_t* mesh_keys;
 } hvd_world;
 
 typedef struct hvd_tensor {
@@ -170,6 +173,9 @@ typedef struct hvd_request {
 
 HVD_API int32_t hvd_abi_version(void);
 HVD_API int64_t hvd_shm_bytes(int32_t size);
+
+// HVD_OK if `mesh_keys` can be used here, otherwise hvd_last_error() tells what is missing.
+HVD_API int32_t hvd_can_encrypt(void);
 
 // Starts an engine. NULL on failure, hvd_last_error() then tells why.
 HVD_API hvd_engine* hvd_create(const hvd_world* world);

@@ -82,6 +82,7 @@ class Builder:
         groups: Sequence[int] | None,
         process_sets: Sequence[Sequence[int]],
         shm_bytes: Callable[[int], int],
+        encryption: str = "none",
     ) -> None:
         """Connects; on return `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
         self._wanted = groups
@@ -105,7 +106,7 @@ class Builder:
             addresses = self._identity.addresses or (client.local_address,)
             listeners = [self._listen(family_of(address), (address, 0)) for address in addresses]
             info["tcp"] = [listener.getsockname()[:2] for listener in listeners]
-        self._join(info, transport, process_sets)
+        self._join(info, transport, process_sets, encryption)
 
         if transport == "mpi":  # needs no memory, and no connections that carry data
             met = self._meet_on_host(lambda ranks: 0, False)
@@ -132,7 +133,9 @@ class Builder:
 
     # Stages
 
-    def _join(self, info: Message, transport: str, process_sets: Sequence[Sequence[int]]) -> None:
+    def _join(
+        self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
+    ) -> None:
         client = self._connected_client()
         client.send(
             {
@@ -148,6 +151,7 @@ class Builder:
                     "the rendezvous protocol": str(PROTOCOL),
                     "the version of horovod": horovod.__version__,
                     "the transport": transport,
+                    "HOROVOD_ENCRYPTION": encryption,
                     VARIABLE: _bounded(json.dumps(self._wanted)),
                     "the list of process sets": _bounded(
                         json.dumps([sorted(ranks) for ranks in process_sets])
