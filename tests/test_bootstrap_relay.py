@@ -22,7 +22,7 @@ FORTH_BYTES = auth.TAG_BYTES + auth.NONCE_BYTES + auth.PROOF_BYTES
 BACK_BYTES = len(auth.MAGIC) + auth.NONCE_BYTES + auth.PROOF_BYTES
 
 
-def run(change: Change) -> list[dict[str, str]]:
+def run(change: Change, **settings: str) -> list[dict[str, str]]:
     """Two ranks with someone between them and between each of them and the server."""
     with RendezvousServer(KEY) as server, Relay(change=change) as relay:
         processes = []
@@ -41,6 +41,7 @@ def run(change: Change) -> list[dict[str, str]]:
                 "_HOROVOD_SECRET_KEY": KEY.hex(),
                 "HOROVOD_TRANSPORT": "tcp",
                 "HOROVOD_GLOO_TIMEOUT_SECONDS": "20",
+                **settings,
             }
             words = [sys.executable, str(RANK), str(relay.address[1])]
             processes.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
@@ -87,6 +88,18 @@ def test_a_repeated_frame_ends_the_job(kind: str) -> None:
 
     for result in run(repeat):
         assert "wrong authentication code" in result["error"], result
+
+
+def test_encrypted_data_cannot_be_changed() -> None:
+    def flip(what: str, towards: bool, before: int, data: bytes) -> bytes:
+        place = BACK_BYTES + 1000
+        if not what.startswith("mesh") or towards or not at(place, before, data):
+            return data
+        return data[: place - before] + bytes([data[place - before] ^ 1]) + data[place - before + 1 :]
+
+    assert run(unchanged, HOROVOD_ENCRYPTION="data") == [{"result": "done"}] * 2
+    for result in run(flip, HOROVOD_ENCRYPTION="data"):
+        assert "the data from rank 0 has a wrong authentication code" in result["error"], result
 
 
 class Exploit:
