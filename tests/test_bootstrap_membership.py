@@ -120,6 +120,14 @@ def test_ranks_of_a_smaller_world_are_counted_as_launched() -> None:
     assert texts(membership.join(3, join(3, 0, size=2, scope="2-1:2.0"), 2.0)) == {3: "rank 1 failed: ended"}
 
 
+def test_digits_that_are_no_numbers() -> None:
+    """isdigit() is true of them, int() takes them not or as something else."""
+    membership = Membership()
+    for client, scope in enumerate(("²-1:2.0", "१-0:2.0", "-:2.0", "1-²:")):
+        assert membership.join(client, join(client, 0, scope=scope), 0.0) == []
+    assert membership.rank_failed(1, "died", 1.0)
+
+
 def test_a_version_mismatch_names_both() -> None:
     membership = Membership()
     membership.join(1, join(1, 0, version="1"), 0.0)

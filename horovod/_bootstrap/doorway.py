@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from horovod._bootstrap.auth import Acceptor, Authentication, AuthenticationError
+from horovod._bootstrap.auth import Acceptor, Authentication, AuthenticationError, Session, place_of
 
 HANDSHAKE_SECONDS = 5.0
 # Even when crowded out a newcomer has this long to answer the challenge: plenty for an honest one, and a
@@ -43,8 +43,8 @@ class Doorway:
     """A listener on a selector whose keys carry a callback without arguments as data.
 
     `expected` maps the tags of the acceptable purposes to them, see Acceptor; the caller may change it
-    meanwhile. `on_open(socket, purpose)` takes ownership of an authenticated, non-blocking socket. Call
-    tick() at least every next_wait() seconds. Owns the listener.
+    meanwhile. `on_open(socket, purpose, session)` takes ownership of an authenticated, non-blocking socket.
+    Call tick() at least every next_wait() seconds. Owns the listener.
     """
 
     def __init__(
@@ -53,13 +53,14 @@ class Doorway:
         listener: socket.socket,
         key: bytes,
         expected: Mapping[bytes, str],
-        on_open: Callable[[socket.socket, str], None],
+        on_open: Callable[[socket.socket, str, Session], None],
         capacity: int | None = None,
     ) -> None:
         self._selector = selector
         self._listener = listener
         self._key = key
         self._expected = expected
+        self._place = place_of(listener.getsockname())
         self._on_open = on_open
         self._capacity = default_capacity() if capacity is None else capacity
         self._strangers: dict[_Stranger, None] = {}  # in order of arrival
@@ -118,7 +119,7 @@ class Doorway:
 
     def _welcome(self, sock: socket.socket, now: float) -> None:
         try:
-            stranger = _Stranger(sock, Acceptor(self._key, self._expected), now)
+            stranger = _Stranger(sock, Acceptor(self._key, self._expected, self._place), now)
         except OSError:
             sock.close()
             return
@@ -129,14 +130,15 @@ class Doorway:
         if stranger not in self._strangers:
             return  # dropped earlier in the same turn of the loop
         try:
-            if not stranger.authentication.advance():
-                return
+            session = stranger.authentication.advance()
         except (AuthenticationError, OSError):
             self._drop(stranger)
             return
+        if session is None:
+            return
         del self._strangers[stranger]
         self._selector.unregister(stranger.sock)
-        self._on_open(stranger.sock, stranger.acceptor.purpose)
+        self._on_open(stranger.sock, stranger.acceptor.purpose, session)
 
     def _drop(self, stranger: _Stranger) -> None:
         del self._strangers[stranger]

@@ -57,6 +57,8 @@ class Identity:
     key: bytes | None = field(default=None, repr=False)  # must not end up in a log
     addresses: tuple[str, ...] = ()  # where the other hosts reach this one, best first; empty: find out
     meeting: Meeting | None = None
+    # Whether the server itself named the address of the rendezvous: one from the user may be translated.
+    rendezvous_is_own: bool = True
 
 
 class WayOfStarting(Protocol):

@@ -63,7 +63,10 @@ class _Scope:
         self.stage_counts: dict[str, int] = {}
         listed, colon, _ = name.partition(":")
         words = listed.split("-") if colon else []
-        self._renumbered = {int(word): rank for rank, word in enumerate(words) if word.isdigit()}
+        # Only ASCII: isdigit() is true of more than int() takes.
+        self._renumbered = {
+            int(word): rank for rank, word in enumerate(words) if word.isascii() and word.isdigit()
+        }
 
     @property
     def complete(self) -> bool:
@@ -101,15 +104,15 @@ class Membership:
         try:
             name, member = _parse_join(client, message, now)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            return [_error(client, f"the rendezvous server did not understand a join ({error!r})")]
+            return [failure(client, f"the rendezvous server did not understand a join ({error!r})")]
         if name in self._failed_scopes:  # the others have been told; a late rank must not wait for them
-            return [_error(client, self._failed_scopes[name][0])]
+            return [failure(client, self._failed_scopes[name][0])]
         scope = self._scopes.setdefault(name, _Scope(name, member.size))
         # A new process has taken the place of the one that failed.
         self._failed_ranks.pop(scope.launched(member.rank), None)
         problem = _disagreement(scope, member)
         if problem:
-            return [_error(client, problem), *self._fail(scope, problem, now)]
+            return [failure(client, problem), *self._fail(scope, problem, now)]
         scope.members[member.rank] = member
         self._clients[client] = (scope, member)
         for launched, text in self._failed_ranks.items():
@@ -195,7 +198,7 @@ class Membership:
         # was ready to wait belong to another attempt.
         until = max((member.deadline for member in scope.members.values()), default=now)
         self._failed_scopes[scope.name] = (text, until)
-        return [_error(member.client, text) for member in scope.members.values()]
+        return [failure(member.client, text) for member in scope.members.values()]
 
     def _forget(self, scope: _Scope) -> None:
         del self._scopes[scope.name]
@@ -203,7 +206,8 @@ class Membership:
             del self._clients[member.client]
 
 
-def _error(client: int, text: str) -> Outgoing:
+def failure(client: int, text: str) -> Outgoing:
+    """The last message to a client that can't go on."""
     return Outgoing(client, {"type": "error", "text": text}, last=True)
 
 

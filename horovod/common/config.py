@@ -232,6 +232,15 @@ class Config:
         "How data travels: shared memory, TCP, or the better one of those that all ranks can use.",
         choices=("auto", "shm", "tcp"),
     )
+    encryption: str = _knob(
+        str,
+        "none",
+        "HOROVOD_ENCRYPTION",
+        _PERFORMANCE,
+        "data: tensors and objects that leave a process through TCP are encrypted and authenticated with "
+        "AES-256-GCM of OpenSSL's libcrypto, which must be installed. The same on all ranks.",
+        choices=("none", "data"),
+    )
     topology: tuple[int, ...] | None = _knob(
         tuple,
         None,
