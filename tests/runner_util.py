@@ -74,7 +74,13 @@ class Launcher:
 
     def agent(self) -> psutil.Process:
         """The agent process."""
-        return next(p for p in self.family() if "horovod.runner.agent" in p.cmdline())
+        guardian = self.guardian()
+        return next(process for process in self.family() if process.ppid() == guardian.pid)
+
+    def guardian(self) -> psutil.Process:
+        """The agent's parent."""
+        agents = [process for process in self.family() if "horovod.runner.agent" in process.cmdline()]
+        return next(process for process in agents if process.ppid() == self.process.pid)
 
 
 def horovodrun(

@@ -123,8 +123,8 @@ if os.fork() == 0:                                              # a daemon: fork
 os.wait()
 print("ready", flush=True)
 """
-# Two ranks with a shell of their own: launcher, agent, and for each rank itself, two sleeps and the daemon.
-FULL_FAMILY = 2 + 2 * 4
+# Launcher, guardian, agent, and for each of two ranks itself, two sleeps and the daemon.
+FULL_FAMILY = 3 + 2 * 4
 
 
 def start_family(*flags: str, then: str = "time.sleep(303)") -> Launcher:
@@ -153,6 +153,24 @@ def test_murdered_agent_leaves_nobody() -> None:
     assert launcher.family() == []
     assert result.returncode == 137
     assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
+
+
+def test_murdered_guardian_leaves_nobody() -> None:
+    launcher = start_family()
+    launcher.guardian().kill()
+    result = launcher.finish(10)
+    assert launcher.family() == []
+    assert result.returncode == 137
+    assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
+
+
+def test_murdered_launcher_and_agent_leave_nobody() -> None:
+    launcher = start_family()
+    agent = launcher.agent()
+    launcher.process.kill()
+    agent.kill()
+    wait_until(lambda: not launcher.family(), 3, "processes are left after kill -9 of launcher and agent")
+    launcher.finish()
 
 
 def test_terminated_agent_ends_the_job() -> None:
@@ -224,7 +242,7 @@ def test_console_that_nobody_reads_does_not_prevent_the_end() -> None:
     launcher = Launcher("-np", "2", "yes")
     assert launcher.process.stdout is not None
     os.read(launcher.process.stdout.fileno(), 10)
-    wait_until(lambda: len(launcher.family()) == 4, 10, "the processes did not start")
+    wait_until(lambda: len(launcher.family()) == 5, 10, "the processes did not start")
     wait_until(lambda: writers_are_blocked(launcher), 20, "the buffers on the way did not fill up")
     launcher.process.terminate()
     assert launcher.process.wait(timeout=10) == 143

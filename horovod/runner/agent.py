@@ -8,8 +8,9 @@ started
 - when its stdin closes: the launcher is gone, however it died,
 - when the connection to the launcher's machine dies: then stdin might stay open for ever.
 
-Workers are killed by the kernel if the agent dies itself. Before they start, the hosts of a job find out how
-they reach each other: probe.py. Only the standard library is imported on one machine, for a fast start.
+If the agent is killed itself, the kernel kills the workers, and the guardian, its parent, the rest. Before
+they start, the hosts of a job find out how they reach each other: probe.py. Only the standard library is
+imported on one machine, for a fast start.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING
 
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.guardian import under_guard
 from horovod.runner.links import greeting
 from horovod.runner.plan import HostPlan, Worker
-from horovod.runner.processes import Sweep, become_subreaper, prepare_worker
+from horovod.runner.processes import Sweep, prepare_worker
 from horovod.runner.taskfiles import TaskFiles
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ class _Running:
 class Agent:
     """The event loop. One thread: the kernel ties 'die with parent' to the thread that forked."""
 
-    def __init__(self, control: int, reports: int) -> None:
+    def __init__(self, control: int, reports: int, guardian: int) -> None:
+        """``guardian`` is a descriptor that becomes readable when the guardian is gone."""
         self._control = control
+        self._guardian = guardian
         self._reader = FrameReader()
         self._reports = FrameWriter(reports)
         self._selector = selectors.DefaultSelector()
@@ -89,6 +93,7 @@ class Agent:
         self._install_signals()
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._guardian, selectors.EVENT_READ)
         while not (self._done and self._reports.pending == 0):
             self._watch_reports()
             for key, _ in self._selector.select(self._patience()):
@@ -96,6 +101,9 @@ class Agent:
                     self._read_control()
                 elif key.fileobj is self._wake:
                     self._drain_wake()
+                elif key.fd == self._guardian:
+                    self._selector.unregister(self._guardian)
+                    self._launcher_gone()
                 elif key.fileobj is self._watch:
                     self._launcher_gone()
                 elif isinstance(key.data, _Running):
@@ -138,7 +146,7 @@ class Agent:
             self._obey(frame)
 
     def _launcher_gone(self) -> None:
-        """Nobody listens any more."""
+        """Nobody listens any more; or the guardian is gone, which would do what is still possible here."""
         if self._watch is not None:
             self._selector.unregister(self._watch)
             self._watch.close()
@@ -397,15 +405,15 @@ def _signal_group(group: int, number: int) -> None:
 
 def main() -> None:
     """Runs the agent on this process's stdin and stdout."""
+    guardian = under_guard()
     # Private copies, so that a stray print or a child cannot disturb the frames.
     control, reports = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    become_subreaper()
     os.write(reports, greeting())
-    Agent(control, reports).run()
+    Agent(control, reports, guardian).run()
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
 STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
 _TICK = 0.03
-_ENDING = 0.5  # seconds between the end of an agent's pipe and that of its process
+_ENDING = 1.0  # seconds between the end of an agent's pipe and that of its guardian
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
 
 
