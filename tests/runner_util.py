@@ -46,6 +46,14 @@ class Launcher:
             preexec_fn=preexec if terminal is None else control_terminal,
         )
 
+    def wait_for(self, count: int, text: str) -> None:
+        """Reads stdout until so many lines with ``text`` have come."""
+        assert self.process.stdout is not None
+        while count:
+            line = self.process.stdout.readline().decode(errors="replace")
+            assert line, f"it ended without {text!r}"
+            count -= text in line
+
     def finish(self, seconds: float = 30) -> subprocess.CompletedProcess[str]:
         """Waits for the end; the output is decoded with undecodable bytes replaced."""
         try:

@@ -642,6 +642,16 @@ class Config:
         minimum=0,
         exclusive=True,
     )
+    term_grace_period: float = _knob(
+        float,
+        30.0,
+        "HOROVOD_TERM_GRACE_PERIOD",
+        _LAUNCHER,
+        "Time for the ranks to save their work when SIGTERM or SIGHUP ends the job, before SIGKILL.",
+        unit="s",
+        flags=("--term-grace-period",),
+        minimum=0,
+    )
     elastic_timeout: float = _knob(
         float,
         600.0,

@@ -34,7 +34,7 @@ from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
 from horovod.runner.guardian import under_guard
 from horovod.runner.links import greeting
 from horovod.runner.plan import HostPlan, Worker
-from horovod.runner.processes import Sweep, prepare_worker
+from horovod.runner.processes import Sweep, prepare_worker, send, send_group
 from horovod.runner.taskfiles import TaskFiles
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 # Survivors read from /proc how a neighbour died, so a dead worker stays a zombie for a moment.
 KEEP_ZOMBIE = 0.3
 ORPHANED_KILL_AFTER = 0.5  # seconds from SIGTERM to SIGKILL when the launcher is gone
-LEFTOVER_KILL_AFTER = 5.0  # the same for what remains after all workers have ended
 TICK = 0.03  # seconds between two looks at /proc while ending processes
 DRAIN = 1.0  # seconds for the rest of the output once every process has ended
 _CHUNK = 1 << 16
@@ -76,6 +75,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, _Running] = {}  # by process id
         self._planned = False
+        self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
         self._probe: Probe | None = None
         self._watch: socket.socket | None = None
@@ -118,7 +118,7 @@ class Agent:
 
     def _install_signals(self) -> None:
         def stop(number: int, frame: FrameType | None) -> None:
-            self._stop(time.monotonic(), LEFTOVER_KILL_AFTER)
+            self._stop(time.monotonic(), self._grace)
 
         def wake(number: int, frame: FrameType | None) -> None:
             pass  # the wake-up descriptor does the work
@@ -127,7 +127,9 @@ class Agent:
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, stop)
-        signal.signal(signal.SIGCHLD, wake)
+        # Slurm sends the latter two to every process, but they are meant for the workers.
+        for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, wake)
 
     def _drain_wake(self) -> None:
         try:
@@ -152,7 +154,7 @@ class Agent:
             self._watch.close()
             self._watch = None
         self._reports.abandon()
-        self._stop(time.monotonic(), ORPHANED_KILL_AFTER)
+        self._stop(time.monotonic(), ORPHANED_KILL_AFTER, everyone=True)
 
     def _obey(self, frame: Frame) -> None:
         if frame.kind is Kind.PLAN:
@@ -170,10 +172,12 @@ class Agent:
                 peers = json.loads(frame.payload)
                 self._probe.reach({host: [(a, p) for a, p in ends] for host, ends in peers.items()})
         elif frame.kind is Kind.SIGNAL:
+            number = int(frame.payload)
             for pid, worker in self._workers.items():
                 if worker.ended_at is None:
-                    # The group, as a terminal would do; each worker leads one.
-                    _signal_group(pid, int(frame.payload))
+                    # The group, as a terminal would do; each worker leads one. But the signals without a
+                    # meaning of their own end whoever does not know of them: a data loader, a shell.
+                    (send_group if number == signal.SIGINT else send)(pid, number)
         elif frame.kind is Kind.STOP:
             self._stop(time.monotonic(), float(frame.payload))
 
@@ -203,6 +207,7 @@ class Agent:
         prepare = prepare_worker(os.getpid())
         payload = b"".join(self._payload)
         self._payload.clear()
+        self._grace = plan.term_grace
         for worker in plan.workers:
             files = TaskFiles(payload) if plan.task else None
             try:
@@ -314,11 +319,12 @@ class Agent:
                 return
             os.waitpid(status.si_pid, 0)
 
-    def _stop(self, now: float, kill_after: float) -> None:
+    def _stop(self, now: float, kill_after: float, everyone: bool = False) -> None:
+        """SIGTERM for the workers and what is in their groups, or for everyone; SIGKILL after a while."""
         self._planned = True  # whatever has not come by now is not wanted any more
         self._close_probe()
         if self._sweep is None:
-            self._sweep = Sweep(now, kill_after)
+            self._sweep = Sweep(now, kill_after, groups=() if everyone else self._workers)
         else:
             self._sweep.hurry(now + kill_after)
 
@@ -331,7 +337,7 @@ class Agent:
         if self._sweep is None:
             if not ended:
                 return
-            self._stop(now, LEFTOVER_KILL_AFTER)
+            self._stop(now, Sweep.LEFTOVER_KILL_AFTER, everyone=True)
         assert self._sweep is not None
         if self._swept_at is None:
             if self._nobody_left():
@@ -394,13 +400,6 @@ def _spawn(
     except OSError as error:
         code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         raise CommandError(f"{command[0]}: {error.strerror}", code) from None
-
-
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def main() -> None:

@@ -41,6 +41,9 @@ def _guard(agent: int) -> NoReturn:
 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, pass_on)
+    # Slurm sends them to every process; the agent passes them on to the workers.
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     # The pipes belong to the agent: their end must be seen by the others.
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

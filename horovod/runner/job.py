@@ -18,12 +18,13 @@ from horovod.runner.output import Console, RankOutput
 from horovod.runner.plan import HostPlan, JobPlan
 from horovod.runner.processes import Sweep, become_subreaper, descendants
 from horovod.runner.rendezvous import Rendezvous
-from horovod.runner.wake import SIGNALS, Wake
+from horovod.runner.wake import ENDING, PASSED_ON, Wake
 from horovod.runner.watches import Watches
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
-STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
+STOP_LIMIT = Sweep.GIVE_UP_AFTER + 5.0  # after SIGKILL an agent that was told to stop is killed itself
+SAME_SIGNAL = 1.0  # seconds in which a signal counts once: from the terminal and from a wrapper script
 _TICK = 0.03
 _ENDING = 1.0  # seconds between the end of an agent's pipe and that of its guardian
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
@@ -78,6 +79,7 @@ class Job:
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
         self._trouble: tuple[str, int] | None = None  # of the launcher's own: text and exit code
         self._signalled: int | None = None
+        self._signalled_at = 0.0
         self._stopping = False
         self._host_lost = False
         self._unclean = False
@@ -144,7 +146,7 @@ class Job:
         sweep = Sweep(now, ORPHANS_KILL_AFTER, bystanders)
         while not sweep.step(time.monotonic()):
             select.select([wake.read], [], [], _TICK)
-            if wake.received():
+            if wake.hurried():
                 sweep.hurry(time.monotonic())
         if sweep.left:
             self._say("stderr", f"processes {failure.ranges(sorted(sweep.left))} could not be ended")
@@ -236,7 +238,8 @@ class Job:
                 self._check_machine(watched[fd])
             elif fd == self._parent:
                 self._parent = None
-                self._on_signal(signal.SIGTERM)
+                self._signalled = self._signalled or signal.SIGTERM
+                self._stop(KILL_AFTER)
         for number in wake.received():
             self._on_signal(number)
         for link in self._links:
@@ -329,22 +332,29 @@ class Job:
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
     def _on_signal(self, number: int) -> None:
-        if number not in SIGNALS:
+        now = time.monotonic()
+        if number in PASSED_ON:
+            self._pass_on(number)
+        if number not in ENDING or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
             self._stop(0.0)
             return
-        self._signalled = number
+        self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
         if number == signal.SIGINT and not self._stopping:
             self._say("stderr", f"{name}: interrupting all ranks; once more kills them")
-            for link in self._links:
-                link.writer.put(Kind.SIGNAL, str(int(number)))
-            self._deadlines.stop = time.monotonic() + self._plan.grace_period
+            self._pass_on(number)
+            self._deadlines.stop = now + self._plan.grace_period
         else:
-            self._say("stderr", f"{name}: terminating all ranks; once more kills them")
-            self._stop(KILL_AFTER)
+            grace = self._plan.term_grace
+            self._say("stderr", f"{name}: terminating all ranks within {grace:g} s; once more kills them")
+            self._stop(grace)
+
+    def _pass_on(self, number: int) -> None:
+        for link in self._links:
+            link.writer.put(Kind.SIGNAL, str(int(number)))
 
     def _check_deadlines(self, now: float) -> None:
         deadlines = self._deadlines
@@ -376,8 +386,8 @@ class Job:
         """Ends every process of the job: SIGTERM now, SIGKILL after a while."""
         self._stopping = True
         self._deadlines.start = self._deadlines.stop = None
-        if self._deadlines.kill_agents is None:
-            self._deadlines.kill_agents = time.monotonic() + STOP_LIMIT
+        limit = time.monotonic() + kill_after + STOP_LIMIT
+        self._deadlines.kill_agents = min(self._deadlines.kill_agents or limit, limit)
         for link in self._links:
             if link.remote and not link.greeted and not link.closed:
                 # Still connecting. If an agent comes to life there after all, it finds its stdin closed.
@@ -420,9 +430,7 @@ class Job:
     def _finish_console(self, wake: Wake) -> None:
         # A slow reader, a pager perhaps, may take its time, but not with a job that was to be ended.
         deadline = float("inf") if self._signalled is None else time.monotonic() + _LAST_WORDS
-        self._console.finish(
-            lambda: bool(wake.received()) or self._console.lost or time.monotonic() > deadline
-        )
+        self._console.finish(lambda: wake.hurried() or self._console.lost or time.monotonic() > deadline)
 
     def _exit_code(self) -> int:
         if self._signalled is not None:

@@ -186,6 +186,7 @@ def _host_plans(
             ],
             resolve=bool(request.remote),
             task=task,
+            term_grace=request.config.term_grace_period,
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]
@@ -226,6 +227,7 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
         plan = JobPlan(
             hosts=_host_plans(request, environ, endpoint, key, task=errand is not None),
             grace_period=args.grace_period,
+            term_grace=request.config.term_grace_period,
             start_timeout=request.config.start_timeout,
             output_directory=args.output_filename,
             timestamps=args.prefix_timestamp,

@@ -31,6 +31,7 @@ class HostPlan:
     workers: list[Worker]
     resolve: bool = False
     task: bool = False
+    term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -62,6 +63,7 @@ class JobPlan:
 
     hosts: list[HostPlan]
     grace_period: float
+    term_grace: float
     start_timeout: float
     output_directory: str | None = None
     timestamps: bool = False

@@ -130,6 +130,22 @@ def test_signals(running: Running, number: int, code: int) -> None:
     assert time.monotonic() - since < 10
 
 
+def test_sigterm_for_every_process_leaves_time_to_save(hosts: Hosts) -> None:
+    # As Slurm does it: also the connections to the other hosts get the signal.
+    code = (
+        "import signal, time\n"
+        "def save(*_): time.sleep(1.5); print('saved', flush=True); raise SystemExit\n"
+        "signal.signal(signal.SIGTERM, save); print('ready', flush=True); time.sleep(60)"
+    )
+    job = ClusterJob(hosts, "-np", "2", "-H", "host1,host2", PYTHON, "-c", code)
+    job.lines_until(2, "ready")
+    for pid in hosts.command_lines(1):
+        os.kill(pid, signal.SIGTERM)
+    result = job.finish()
+    assert result.returncode == 143
+    assert "[1]<stdout>:saved" in result.stdout
+
+
 def test_stopped_launcher_does_not_end_the_job(hosts: Hosts, running: Running) -> None:
     # Ctrl-Z: the machines are all well, and the ranks go on.
     running.job.process.send_signal(signal.SIGSTOP)
