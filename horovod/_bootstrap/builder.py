@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod
-from horovod._bootstrap import shared_memory
+from horovod._bootstrap import descriptors, shared_memory
 from horovod._bootstrap.auth import purpose_tag
 from horovod._bootstrap.client import RendezvousClient
 from horovod._bootstrap.dialer import Address, Dialer, family_of
@@ -189,6 +189,9 @@ class Builder:
         offers = self._share(_OFFER_STAGE, offer)
         problem = str(offers[first].get("problem", ""))
         if listener is not None:
+            # And one to watch each process, later.
+            count = (len(kinds) + 1) * (len(local) - 1)
+            descriptors.require(count, f"the connections of rank {first} to the other ranks of its host")
             self._open_doorways([listener], [(kind, rank) for rank in local[1:] for kind in kinds])
         elif self._rank != first and not problem:
             problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
@@ -273,6 +276,7 @@ class Builder:
         wanted += [
             (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
         ]
+        descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
         self._open_doorways(listeners, [(kind, peer) for kind, peer in wanted if peer > rank])
 
         def keep(kind: str, peer: int) -> Callable[[socket.socket], None]:

@@ -7,13 +7,13 @@ is dropped first. Nothing a stranger sends is looked at except the fixed-size pr
 from __future__ import annotations
 
 import errno
-import resource
 import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping
 
 from horovod._bootstrap.auth import Acceptor, Authentication, AuthenticationError
+from horovod._bootstrap.descriptors import limit
 
 HANDSHAKE_SECONDS = 5.0
 # Even when crowded out a newcomer has this long to answer the challenge: plenty for an honest one, and a
@@ -25,10 +25,7 @@ _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 def default_capacity() -> int:
     """Strangers at a time: a quarter of the descriptors this process may have, at most 1024."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 1024
-    return max(16, min(1024, soft // 4))
+    return max(16, min(1024, limit() // 4))
 
 
 class _Stranger:

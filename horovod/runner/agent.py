@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from horovod._bootstrap import descriptors
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
 from horovod.runner.guardian import under_guard
@@ -45,6 +46,7 @@ KEEP_ZOMBIE = 0.3
 ORPHANED_KILL_AFTER = 0.5  # seconds from SIGTERM to SIGKILL when the launcher is gone
 TICK = 0.03  # seconds between two looks at /proc while ending processes
 DRAIN = 1.0  # seconds for the rest of the output once every process has ended
+_CROWD = 4  # workers per processor above which they are let run only when all have been started
 _CHUNK = 1 << 16
 _PAUSE_ABOVE = 4 << 20  # unsent bytes at which workers have to wait with their output
 _RESUME_BELOW = 1 << 20
@@ -205,9 +207,17 @@ class Agent:
 
     def _start(self, plan: HostPlan) -> None:
         prepare = prepare_worker(os.getpid())
+        try:
+            descriptors.require((4 if plan.task else 2) * len(plan.workers), "the pipes of the ranks")
+        except OSError as error:
+            for worker in plan.workers:
+                self._reports.put(Kind.REFUSED, f"{NOT_EXECUTABLE} {error.strerror}", worker.rank)
+            return
         payload = b"".join(self._payload)
         self._payload.clear()
         self._grace = plan.term_grace
+        # Each start would wait for a turn behind all workers that are importing already.
+        crowd = len(plan.workers) > _CROWD * (os.cpu_count() or 1)
         for worker in plan.workers:
             files = TaskFiles(payload) if plan.task else None
             try:
@@ -215,6 +225,8 @@ class Agent:
             except CommandError as error:
                 self._reports.put(Kind.REFUSED, f"{error.exit_code} {error}", worker.rank)
                 continue
+            if crowd:
+                send(process.pid, signal.SIGSTOP)
             running = _Running(worker.rank, process, files=files)
             for stream, kind in ((process.stdout, Kind.STDOUT), (process.stderr, Kind.STDERR)):
                 assert stream is not None
@@ -225,6 +237,9 @@ class Agent:
                     self._selector.register(fd, selectors.EVENT_READ, running)
             self._workers[process.pid] = running
             self._reports.put(Kind.STARTED, str(process.pid), worker.rank)
+        if crowd:
+            for pid in self._workers:
+                send(pid, signal.SIGCONT)
 
     # -- output -----------------------------------------------------------------------------------------
 
@@ -405,6 +420,7 @@ def _spawn(
 def main() -> None:
     """Runs the agent on this process's stdin and stdout."""
     guardian = under_guard()
+    descriptors.raise_limit()
     # Private copies, so that a stray print or a child cannot disturb the frames.
     control, reports = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

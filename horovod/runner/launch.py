@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod._bootstrap import descriptors
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
@@ -202,6 +203,12 @@ def _listen_on(request: _Request) -> list[str]:
     return found
 
 
+def _descriptors(request: _Request, files: bool) -> int:
+    """At most: a connection of each rank to the rendezvous, its files, and an agent's pipes and watch."""
+    hosts = len({slot.hostname for slot in request.slots})
+    return len(request.slots) * (3 if files else 1) + 4 * hosts
+
+
 def _interface_list(request: _Request) -> list[str]:
     return [name for name in request.interfaces.split(",") if name]
 
@@ -211,10 +218,12 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     from horovod._bootstrap.server import RendezvousServer
 
     hold_standard_descriptors()
+    descriptors.raise_limit()
     errand = Errand.from_environment(os.environ)
     key = secrets.token_bytes(32)
     with contextlib.ExitStack() as stack:
         try:
+            descriptors.require(_descriptors(request, args.output_filename is not None), "the ranks")
             server = RendezvousServer(key, _listen_on(request))
             server.start()
         except (OSError, ValueError) as error:
