@@ -86,7 +86,7 @@ def test_ssh_command() -> None:
     text = shlex.join(words)
     for part in ("BatchMode=yes", "PasswordAuthentication=no", "ConnectTimeout=3", "-p 2222", "-i 'my key'"):
         assert part in text
-    assert "StrictHostKeyChecking=accept-new" in text
+    assert "StrictHostKeyChecking" not in text
     # What the remote shell makes of the last word.
     remote = shlex.split(words[-1])
     assert remote[:5] == ["cd", "/", "&&", "exec", "/opt/my python/bin/python"]
@@ -101,6 +101,7 @@ def test_ssh_command() -> None:
         (255, "ssh: connect to host a port 22: Connection timed out", "down or cannot be reached"),
         (255, "root@a: Permission denied (publickey).", "authorized_keys"),
         (255, "Host key verification failed.", "ssh-keygen -R a"),
+        (255, "No ED25519 host key is known for a and you have requested strict checking.", "is not known"),
         (255, "ssh: Could not resolve hostname a: Name or service not known", "the name is unknown"),
         (1, "ModuleNotFoundError: No module named 'horovod'", "pip install horovod=="),
         (127, f"sh: 1: exec: {sys.executable}: not found", f"it has no {sys.executable}"),

@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
 from horovod.runner import environment, flags, mpirun, ssh
 from horovod.runner.check_build import check_build
-from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
+from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 from horovod.runner.job import Job
 from horovod.runner.network import LOOPBACK, addresses, is_local
@@ -217,6 +218,10 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     # Heavier than the rest and not needed for --help, --dry-run and errors.
     from horovod._bootstrap.server import RendezvousServer
 
+    if request.remote and shutil.which("ssh") is None:
+        text = "ssh is not installed here, and other hosts are reached through it: install an OpenSSH client"
+        print(f"horovodrun: {text} (Debian, Ubuntu: apt-get install openssh-client)", file=sys.stderr)
+        return NOT_FOUND
     hold_standard_descriptors()
     descriptors.raise_limit()
     errand = Errand.from_environment(os.environ)

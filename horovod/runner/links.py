@@ -17,8 +17,6 @@ GREETING = b"HOROVOD-AGENT "
 _GREETING_LIMIT = 1 << 20
 _COMPLAINTS = 40  # lines of ssh's stderr that are kept
 _CHUNK = 1 << 18
-# Batch systems send signals to every process: what they mean for the job is the launcher's to decide.
-_DEAF = ["/bin/sh", "-c", "trap '' HUP INT TERM USR1 USR2; exec \"$@\"", "sh"]
 
 
 class LinkError(Exception):
@@ -140,7 +138,7 @@ def start_local(host: str, starting: set[int]) -> Link:
 def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_timeout: float) -> Link:
     """An agent on another machine; ssh in its own session, for the same reason."""
     process = subprocess.Popen(
-        [*_DEAF, *ssh.command(host, options, start_timeout)],
+        ssh.start(ssh.command(host, options, start_timeout)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -32,12 +32,11 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str = 
     settings = {
         "BatchMode": "yes",  # never asks: nobody would see the question
         "PasswordAuthentication": "no",
-        # A host seen for the first time is taken at its word, a changed one is not.
-        "StrictHostKeyChecking": "accept-new",
         "ConnectTimeout": str(max(1, math.ceil(start_timeout))),
         "ClearAllForwardings": "yes",
         # A connection shared with the user's other sessions would live and die with them.
         "ControlPath": "none",
+        "RemoteCommand": "none",  # of the user's configuration, for sessions by hand
     }
     for name, value in settings.items():
         words += ["-o", f"{name}={value}"]
@@ -48,6 +47,26 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str = 
     # Not the home directory, whose files could shadow modules of the standard library.
     remote = f"cd / && exec {shlex.quote(python)} -c {shlex.quote(_START_AGENT)}"
     return [*words, "--", host, remote]
+
+
+# A host seen for the first time is taken at its word, a changed one is not, unless the user's configuration
+# says something else than the default, which is to ask.
+#
+# Batch systems send signals to every process: what they mean for the job is the launcher's to decide.
+_CAREFULLY = """
+trap '' HUP INT TERM USR1 USR2
+new=
+case $("$@" 2>/dev/null </dev/null) in
+    *"stricthostkeychecking ask"*) new="-oStrictHostKeyChecking=accept-new" ;;
+esac
+shift 2
+exec ssh $new "$@"
+"""
+
+
+def start(words: Sequence[str]) -> list[str]:
+    """What to execute for a ``command()``: also looks at what the user's configuration says."""
+    return ["/bin/sh", "-c", _CAREFULLY, "sh", words[0], "-G", *words[1:]]
 
 
 def ended(code: int, complaints: Sequence[str]) -> str:
@@ -69,6 +88,11 @@ def explain(host: str, code: int, complaints: Sequence[str], python: str = sys.e
         )
     if code == NOT_FOUND or (python in text and ("not found" in text or "No such file" in text)):
         return f"it has no {python}{said}: every host needs Python and horovod at the same place as here"
+    if "No " in text and " host key is known for " in text:
+        return (
+            "its host key is not known, and your StrictHostKeyChecking accepts only known ones: "
+            f"add it to ~/.ssh/known_hosts, for example by 'ssh {host}'"
+        )
     if "IDENTIFICATION HAS CHANGED" in text or "Host key verification failed" in text:
         return (
             "its host key is not the known one, so it may be another machine: if it was set up anew, "

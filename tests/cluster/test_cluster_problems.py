@@ -95,6 +95,30 @@ def test_changed_host_key(hosts: Hosts) -> None:
     assert "ssh-keygen -R host2" in result.stderr
 
 
+@pytest.fixture
+def configuration(hosts: Hosts) -> Iterator[Path]:
+    """The user's ssh configuration, for the test to write; nothing is known about any host."""
+    file, known = hosts.directory / "ssh" / "config", hosts.directory / "ssh" / "known_hosts"
+    before = known.read_text() if known.exists() else ""
+    known.unlink(missing_ok=True)
+    yield file
+    file.unlink()
+    known.write_text(before)
+
+
+def test_strict_checking_of_host_keys_stays_strict(hosts: Hosts, configuration: Path) -> None:
+    configuration.write_text("StrictHostKeyChecking yes\n")
+    result = horovodrun(hosts, "-np", "2", "-H", "host1,host2", "true")
+    text = problem(result, "host2")
+    assert "its host key is not known" in text and "StrictHostKeyChecking" in text
+
+
+def test_command_of_the_configuration_does_not_disturb(hosts: Hosts, configuration: Path) -> None:
+    configuration.write_text("RemoteCommand tmux attach\nRequestTTY yes\n")
+    assert horovodrun(hosts, "-np", "2", "-H", "host1,host2", "true").returncode == 0
+    assert (configuration.parent / "known_hosts").read_text()  # it has been accepted
+
+
 def test_package_missing(host2: Hosts, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
