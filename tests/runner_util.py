@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -31,8 +32,14 @@ class Launcher:
     ) -> None:
         """``terminal``, if given, becomes the controlling terminal and all three streams."""
 
-        def control_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        def prepare() -> None:
+            # The tests may run under nohup, or behind a script's "&".
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+            if terminal is not None:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if preexec is not None:
+                preexec()
 
         self.marker = uuid.uuid4().hex
         self.process = subprocess.Popen(
@@ -43,7 +50,7 @@ class Launcher:
             stdout=subprocess.PIPE if terminal is None else terminal,
             stderr=subprocess.PIPE if terminal is None else terminal,
             start_new_session=terminal is not None,
-            preexec_fn=preexec if terminal is None else control_terminal,
+            preexec_fn=prepare,
         )
 
     def wait_for(self, count: int, text: str) -> None:

@@ -360,6 +360,17 @@ def test_ignored_signals_stay_ignored() -> None:
     assert launcher.finish().returncode == 0
 
 
+def test_the_tests_may_run_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        launcher = Launcher("-np", "1", "sh", "-c", "echo ready; sleep 60")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    launcher.wait_for(1, "ready")
+    launcher.process.send_signal(signal.SIGHUP)
+    assert launcher.finish().returncode == 129
+
+
 def ignore_hangup() -> None:
     """What nohup does."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

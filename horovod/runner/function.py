@@ -99,7 +99,7 @@ def run(
 
 
 def _python(executable: str, module: str, function: str) -> list[str]:
-    """Runs a function. Unlike ``-m``, it looks for no module in the current directory: whose files are those?"""
+    """Runs a function. Unlike ``-m``, it looks for no module in the current directory, be it as it may."""
     start = "import sys; sys.path[:] = filter(None, sys.path)"
     return [executable, "-c", f"{start}; from {module} import {function}; sys.exit({function}())"]
 

@@ -17,10 +17,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import util_packages
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "iptables": "iptables", "ssh": "openssh-client"}
 _NETWORKS = ("192.0.2", "198.51.100")  # of eth0 and eth1
-_SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 # Arguments: directory of the fixture, host, place of ~/.ssh, pairs "from:to" to mount, and what to run.
 _ENTER = """
 set -e
@@ -36,12 +37,9 @@ def why_not() -> str | None:
     """What keeps this machine from having such hosts, and the command that helps."""
     if os.geteuid() != 0:
         return "network namespaces need root: sudo -E python -m pytest tests/cluster"
-    missing = [package for tool, package in PACKAGES.items() if shutil.which(tool, path=_SBIN) is None]
-    if missing and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-qq", "-y", *missing], capture_output=True, timeout=300)
-        missing = [package for tool, package in PACKAGES.items() if shutil.which(tool, path=_SBIN) is None]
-    if missing:
-        return f"needs other programs: apt-get install {' '.join(missing)}"
+    missing = util_packages.why_not(PACKAGES)
+    if missing is not None:
+        return missing
     trial = f"hvdtry{os.getpid()}"
     made = subprocess.run(["ip", "netns", "add", trial], capture_output=True, text=True)
     if made.returncode != 0:
@@ -95,7 +93,7 @@ class Hosts:
 
     def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = ()) -> None:
         """``mounts``: directories that this host sees in place of others."""
-        sshd = shutil.which("sshd", path=_SBIN)
+        sshd = shutil.which("sshd", path=util_packages.path())
         assert sshd is not None
         command = self.words(host, sshd, "-D", "-e", "-f", self.directory / "sshd_config", mounts=mounts)
         with (self.directory / f"sshd{host}.log").open("wb") as log:
