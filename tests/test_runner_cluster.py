@@ -116,7 +116,7 @@ def test_explanations(code: int, said: str, meaning: str) -> None:
 def test_local_names() -> None:
     for name in ("localhost", "127.0.0.1", "127.0.0.7", "::1", socket.gethostname()):
         assert is_local(name), name
-    for name in ("192.0.2.55", "no-such-host.invalid", "0.0.0.0", "x" * 70):
+    for name in ("me@localhost", "192.0.2.55", "no-such-host.invalid", "0.0.0.0", "x" * 70):
         assert not is_local(name), name
 
 

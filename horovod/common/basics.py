@@ -387,7 +387,9 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
 
 def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    launched = identities.detect(os.environ)
+    launched = identities.detect()
+    if launched.meeting is None:
+        identities.hide_key()
     uses_mpi = _uses_mpi(config, by_mpi, launched)
     with contextlib.ExitStack() as belongings:
         world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)

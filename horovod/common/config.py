@@ -652,6 +652,15 @@ class Config:
         flags=("--term-grace-period",),
         minimum=0,
     )
+    env_exclude: str = _knob(
+        str,
+        "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",
+        "HOROVOD_ENV_EXCLUDE",
+        _LAUNCHER,
+        "Variables that the ranks do not get from horovodrun: a comma list of names, in which * stands for "
+        "anything. Replaces the default; `-` excludes nothing.",
+        flags=("--env-exclude",),
+    )
     elastic_timeout: float = _knob(
         float,
         600.0,

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
@@ -108,7 +109,8 @@ class Job:
         for host in self._plan.hosts:
             starting = {worker.rank for worker in host.workers}
             if cluster is not None and host.host in cluster.remote:
-                link = links.start_remote(host.host, starting, cluster.ssh, self._plan.start_timeout)
+                timeout, python = self._plan.start_timeout, self._python(host.host)
+                link = links.start_remote(host.host, starting, cluster.ssh, timeout, python)
             else:
                 link = links.start_local(host.host, starting)
             self._links.append(link)
@@ -180,8 +182,12 @@ class Job:
 
     def _explain(self, link: Link, code: int) -> str:
         if link.remote and not link.greeted:
-            return ssh.explain(link.host, code, link.complaints)
+            return ssh.explain(link.host, code, link.complaints, self._python(link.host))
         return f"its agent {failure.describe(code)}"
+
+    def _python(self, host: str) -> str:
+        cluster = self._plan.cluster
+        return sys.executable if cluster is None else cluster.pythons.get(host, sys.executable)
 
     def _lost_host(self, link: Link, why: str) -> None:
         """The ranks elsewhere find out by themselves; they get the time to say so, or already have."""

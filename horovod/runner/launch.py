@@ -40,6 +40,7 @@ class _Request:
     interfaces: str
     config: Config
     remote: frozenset[str]  # hosts that are not this machine
+    pythons: dict[str, str]  # interpreters of hosts that have their own
     ssh: ssh.SshOptions
     mpirun: mpirun.MpirunJob | None  # None: started by our own launcher
 
@@ -102,7 +103,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         size=args.np,
         hosts=hosts,
         command=words,
-        env=mpirun.environment(environ, settings),
+        env=mpirun.environment(environ, settings, config.env_exclude),
         interfaces=flags.interfaces(args),
         ssh=ssh_options,
         output=args.output_filename,
@@ -119,6 +120,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         interfaces=flags.interfaces(args),
         config=config,
         remote=remote,
+        pythons={host.hostname: host.python for host in hosts if host.python is not None},
         ssh=ssh_options,
         mpirun=job if by_mpirun else None,
     )
@@ -167,12 +169,16 @@ def _host_plans(
     request: _Request, environ: Mapping[str, str], endpoint: tuple[str, int], key: bytes, task: bool
 ) -> list[HostPlan]:
     def env(host: str) -> dict[str, str]:
+        path = dict(environ)
+        if host in request.pythons:  # "python" is then that one
+            path["PATH"] = os.pathsep.join([os.path.dirname(request.pythons[host]), environ.get("PATH", "")])
         return environment.common(
-            environ,
+            path,
             request.settings,
             request.interfaces,
             *endpoint,
             key,
+            exclude=request.config.env_exclude,
             remote=host in request.remote,
             several=bool(request.remote),
         )
@@ -237,7 +243,9 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
         stack.callback(server.stop)
         environ = {name: value for name, value in os.environ.items() if name != Errand.VARIABLE}
         endpoint = server.endpoints[0]
-        cluster = Cluster(request.remote, key, request.ssh, tuple(_interface_list(request)))
+        cluster = Cluster(
+            request.remote, key, request.ssh, tuple(_interface_list(request)), dict(request.pythons)
+        )
         plan = JobPlan(
             hosts=_host_plans(request, environ, endpoint, key, task=errand is not None),
             grace_period=args.grace_period,
@@ -279,7 +287,8 @@ def _describe(request: _Request, environ: Mapping[str, str]) -> str:
     for plan in plans:
         lines.append(f"Host {plan.host}:")
         if plan.host in request.remote:
-            words = ssh.command(plan.host, request.ssh, request.config.start_timeout)
+            python = request.pythons.get(plan.host, sys.executable)
+            words = ssh.command(plan.host, request.ssh, request.config.start_timeout, python)
             lines.append(f"  Through: {shlex.join(words)}")
         for worker in plan.workers:
             lines.append(f"  Rank {worker.rank}: {' '.join(f'{k}={v}' for k, v in worker.env.items())}")

@@ -135,10 +135,12 @@ def start_local(host: str, starting: set[int]) -> Link:
     return Link(host, process, starting, remote=False)
 
 
-def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_timeout: float) -> Link:
+def start_remote(
+    host: str, starting: set[int], options: ssh.SshOptions, start_timeout: float, python: str
+) -> Link:
     """An agent on another machine; ssh in its own session, for the same reason."""
     process = subprocess.Popen(
-        ssh.start(ssh.command(host, options, start_timeout)),
+        ssh.start(ssh.command(host, options, start_timeout, python)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

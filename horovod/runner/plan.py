@@ -51,6 +51,7 @@ class Cluster:
     key: bytes = field(repr=False)
     ssh: SshOptions = field(default_factory=SshOptions)
     interfaces: tuple[str, ...] = ()
+    pythons: dict[str, str] = field(default_factory=dict)  # interpreters of hosts that have their own
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class SshOptions:
     identity_file: str | None = None
 
 
-def command(host: str, options: SshOptions, start_timeout: float, python: str = sys.executable) -> list[str]:
+def command(host: str, options: SshOptions, start_timeout: float, python: str) -> list[str]:
     """Starts an agent on ``host``. Nothing secret: everybody can see it in ``ps``."""
     words = ["ssh", "-a", "-x", "-T"]
     settings = {
@@ -87,7 +87,10 @@ def explain(host: str, code: int, complaints: Sequence[str], python: str = sys.e
             f"'{python} -m pip install horovod=={__version__}' on {host}"
         )
     if code == NOT_FOUND or (python in text and ("not found" in text or "No such file" in text)):
-        return f"it has no {python}{said}: every host needs Python and horovod at the same place as here"
+        return (
+            f"it has no {python}{said}: every host needs Python and horovod at the same place as here, or "
+            "python=PATH in the hostfile"
+        )
     if "No " in text and " host key is known for " in text:
         return (
             "its host key is not known, and your StrictHostKeyChecking accepts only known ones: "
@@ -96,7 +99,7 @@ def explain(host: str, code: int, complaints: Sequence[str], python: str = sys.e
     if "IDENTIFICATION HAS CHANGED" in text or "Host key verification failed" in text:
         return (
             "its host key is not the known one, so it may be another machine: if it was set up anew, "
-            f"forget the old key with 'ssh-keygen -R {host}'"
+            f"forget the old key with 'ssh-keygen -R {host.rpartition('@')[2]}'"
         )
     if "Permission denied" in text:
         return (
