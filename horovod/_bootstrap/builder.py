@@ -18,7 +18,7 @@ from horovod._bootstrap import descriptors, shared_memory
 from horovod._bootstrap.auth import purpose_tag
 from horovod._bootstrap.client import RendezvousClient
 from horovod._bootstrap.dialer import Address, Dialer, family_of
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.membership import PROTOCOL, READY
@@ -323,7 +323,10 @@ class Builder:
 
         def arrived(sock: socket.socket, purpose: str) -> None:
             kind, peer = purposes[purpose]
-            del self._expected[purpose_tag(self._key, purpose)]  # each connection once
+            earlier = self.links.pop((kind, peer), None)
+            if earlier is not None:
+                # The peer gave that attempt up before it had our answer: this is the one that it has.
+                earlier.close()
             self.links[kind, peer] = sock
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -334,8 +337,10 @@ class Builder:
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
 
+        capacity = default_capacity(len(listeners), len(links))
         self._doorways = [
-            Doorway(self._selector, listener, self._key, self._expected, arrived) for listener in listeners
+            Doorway(self._selector, listener, self._key, self._expected, arrived, capacity)
+            for listener in listeners
         ]
 
     def _dial(

@@ -235,7 +235,7 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     with contextlib.ExitStack() as stack:
         try:
             descriptors.require(_descriptors(request, args.output_filename is not None), "the ranks")
-            server = RendezvousServer(key, _listen_on(request))
+            server = RendezvousServer(key, _listen_on(request), clients=len(request.slots))
             server.start()
         except (OSError, ValueError) as error:
             print(f"horovodrun: {error}", file=sys.stderr)
