@@ -66,6 +66,7 @@ class RendezvousServer:
         self._connections: dict[int, _Connection] = {}
         self._next_client = 0
         self._ticked = 0.0
+        self._looked = 0.0
 
     @property
     def port(self) -> int:
@@ -207,6 +208,9 @@ class RendezvousServer:
         self._ticked = now
         for doorway in self._doorways.values():
             doorway.tick(now)
+        if now < self._looked + _TICK_SECONDS / 2:
+            return  # looking at all of them at every event would be the square of their number
+        self._looked = now
         self._send(self._membership.tick(now))
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:

@@ -28,6 +28,8 @@ STOP_LIMIT = Sweep.GIVE_UP_AFTER + 5.0  # after SIGKILL an agent that was told t
 SAME_SIGNAL = 1.0  # seconds in which a signal counts once: from the terminal and from a wrapper script
 _TICK = 0.03
 _ENDING = 1.0  # seconds between the end of an agent's pipe and that of its guardian
+_AT_A_TIME = 32  # other machines that are being connected to
+_ATTEMPTS = 5  # at connecting to one that is too busy to answer
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
 
 
@@ -60,6 +62,7 @@ class Job:
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
         self._links: list[Link] = []
+        self._turns = links.Turns(_AT_A_TIME)
         self._wake = Wake()
         self._watches = Watches(self._wake.nudge)
         self._gathering: Gathering | None = None
@@ -105,20 +108,38 @@ class Job:
 
     def _start_agents(self) -> None:
         self._deadlines.start = time.monotonic() + self._plan.start_timeout
-        cluster = self._plan.cluster
         for host in self._plan.hosts:
-            starting = {worker.rank for worker in host.workers}
-            if cluster is not None and host.host in cluster.remote:
-                timeout, python = self._plan.start_timeout, self._python(host.host)
-                link = links.start_remote(host.host, starting, cluster.ssh, timeout, python)
-            else:
-                link = links.start_local(host.host, starting)
+            link = self._start_agent(host)
             self._links.append(link)
-            self._verbose(f"agent for {host.host} is process {link.process.pid}")
             if self._gathering is None:
                 self._send_plan(link, host)
         if self._gathering is not None:
             self._gathering.begin(self._links)
+
+    def _start_agent(self, host: HostPlan, attempt: int = 1) -> Link:
+        starting = {worker.rank for worker in host.workers}
+        cluster = self._plan.cluster
+        if cluster is not None and host.host in cluster.remote:
+            timeout, python = self._plan.start_timeout, self._python(host.host)
+            words = ssh.command(host.host, cluster.ssh, timeout, python)
+            link = links.start_remote(host.host, starting, words, self._turns, attempt)
+            self._turns.give(link)
+        else:
+            link = links.start_local(host.host, starting)
+        self._verbose(f"agent for {host.host} is process {link.process.pid}")
+        return link
+
+    def _try_again(self, link: Link, code: int) -> bool:
+        """Connects once more to a host that was too busy; False if that is not what happened."""
+        assert self._gathering is not None
+        busy = link.remote and not link.greeted and ssh.dropped(code, link.complaints)
+        if not busy or link.attempt >= _ATTEMPTS or self._stopping:
+            return False
+        index = self._links.index(link)
+        link.close()
+        self._links[index] = self._start_agent(self._plan.hosts[index], link.attempt + 1)
+        self._gathering.replace(link, self._links[index])
+        return True
 
     def _send_plan(self, link: Link, host: HostPlan) -> None:
         if "HOROVOD_ADDRESSES" in host.env:
@@ -133,6 +154,7 @@ class Job:
 
     def _close_agents(self, wake: Wake, bystanders: set[int]) -> None:
         self._watches.close()
+        self._turns.close()
         for link in self._links:
             link.close()
             try:
@@ -165,6 +187,9 @@ class Job:
             link.process.kill()
         code = link.process.wait()
         link.drain_complaints()
+        self._turns.take_back(link)
+        if self._gathering is not None and not self._gathering.over and self._try_again(link, code):
+            return
         self._watches.drop(link.host)
         for rank in sorted(self._running & self._ranks_of(link)):
             self._running.discard(rank)
@@ -268,6 +293,8 @@ class Job:
             return
         try:
             frames = link.read()
+            if link.greeted:
+                self._turns.take_back(link)
             if frames is None:
                 if link.done:
                     link.closed = True

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from horovod._bootstrap import descriptors
@@ -27,6 +28,7 @@ from horovod.runner.processes import hold_standard_descriptors
 from horovod.runner.taskfiles import Errand
 
 USAGE_ERROR = 2
+_LOOKUPS = 32  # of host names at a time
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     config = read({**environ, **settings})
     if config.topology is not None:
         groups_of(config.topology, args.np)
-    remote = frozenset(host for host in {slot.hostname for slot in slots} if not is_local(host))
+    names = sorted({slot.hostname for slot in slots})
+    with ThreadPoolExecutor(_LOOKUPS) as pool:  # an answer may take seconds
+        local = dict(zip(names, pool.map(is_local, names), strict=True))
+    remote = frozenset(host for host in names if not local[host])
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
     if args.ssh_port is not None and not 0 < args.ssh_port < 65536:

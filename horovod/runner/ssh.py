@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -53,8 +54,13 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str) -
 # says something else than the default, which is to ask.
 #
 # Batch systems send signals to every process: what they mean for the job is the launcher's to decide.
+#
+# A line of descriptor $1 is the permission to connect: many at once would be too many for a jump host.
 _CAREFULLY = """
 trap '' HUP INT TERM USR1 USR2
+[ "$2" = 0.00 ] || sleep "$2"
+read -r turn <"/dev/fd/$1" || exit
+shift 2
 new=
 case $("$@" 2>/dev/null </dev/null) in
     *"stricthostkeychecking ask"*) new="-oStrictHostKeyChecking=accept-new" ;;
@@ -64,9 +70,18 @@ exec ssh $new "$@"
 """
 
 
-def start(words: Sequence[str]) -> list[str]:
-    """What to execute for a ``command()``: also looks at what the user's configuration says."""
-    return ["/bin/sh", "-c", _CAREFULLY, "sh", words[0], "-G", *words[1:]]
+def start(words: Sequence[str], turns: int, pause: float) -> list[str]:
+    """What to execute for a ``command()``: also looks at what the user's configuration says.
+
+    It waits for ``pause`` seconds, and then for a line of the descriptor ``turns``.
+    """
+    return ["/bin/sh", "-c", _CAREFULLY, "sh", str(turns), f"{pause:.2f}", words[0], "-G", *words[1:]]
+
+
+def dropped(code: int, complaints: Sequence[str]) -> bool:
+    """Whether a server was too busy to talk, its own or a jump host's: sshd's MaxStartups."""
+    text = "\n".join(complaints)
+    return code == 255 and bool(re.search(r"kex_exchange_identification|Connection (closed|reset) by", text))
 
 
 def ended(code: int, complaints: Sequence[str]) -> str:

@@ -59,10 +59,10 @@ class Hosts:
         self.count = count
         self.directory = directory
         self._home_ssh = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
-        self._made_home_ssh = not self._home_ssh.exists()
         self._sshds: dict[int, subprocess.Popen[bytes]] = {}
         self._prefix = f"hvd{os.getpid()}"
-        self._home_ssh.mkdir(mode=0o700, exist_ok=True)  # the place for a mount, stays empty
+        # The place for a mount. It stays empty, and there: another session may use it, too.
+        self._home_ssh.mkdir(mode=0o700, exist_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
         try:
             self._write_files()
@@ -78,9 +78,6 @@ class Hosts:
             self.stop_sshd(host)
         for name in [*map(self.namespace, range(1, self.count + 1)), f"{self._prefix}-sw"]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
-        if self._made_home_ssh:
-            with contextlib.suppress(OSError):
-                self._home_ssh.rmdir()
 
     def namespace(self, host: int) -> str:
         return f"{self._prefix}-{host}"
@@ -91,11 +88,15 @@ class Hosts:
         enter = ["ip", "netns", "exec", self.namespace(host), "unshare", "-m", "-u", "sh", "-c", _ENTER, "sh"]
         return [*enter, str(self.directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
 
-    def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = ()) -> None:
-        """``mounts``: directories that this host sees in place of others."""
+    def start_sshd(
+        self, host: int, mounts: Sequence[tuple[Path, Path]] = (), options: Sequence[str] = ()
+    ) -> None:
+        """``mounts``: directories that this host sees in place of others; ``options``: for its sshd."""
         sshd = shutil.which("sshd", path=util_packages.path())
         assert sshd is not None
-        command = self.words(host, sshd, "-D", "-e", "-f", self.directory / "sshd_config", mounts=mounts)
+        settings = [word for option in options for word in ("-o", option)]
+        configuration = self.directory / "sshd_config"
+        command = self.words(host, sshd, "-D", "-e", *settings, "-f", configuration, mounts=mounts)
         with (self.directory / f"sshd{host}.log").open("wb") as log:
             self._sshds[host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         probe = [sys.executable, "-c", f"import socket; socket.create_connection(('192.0.2.{host}', 22), 1)"]
