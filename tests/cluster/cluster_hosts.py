@@ -89,14 +89,13 @@ class Hosts:
         return [*enter, str(self.directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
 
     def start_sshd(
-        self, host: int, mounts: Sequence[tuple[Path, Path]] = (), options: Sequence[str] = ()
+        self, host: int, mounts: Sequence[tuple[Path, Path]] = (), startups: str = "100"
     ) -> None:
-        """``mounts``: directories that this host sees in place of others; ``options``: for its sshd."""
+        """``mounts``: directories that this host sees in place of others; ``startups``: see MaxStartups."""
         sshd = shutil.which("sshd", path=util_packages.path())
         assert sshd is not None
-        settings = [word for option in options for word in ("-o", option)]
-        configuration = self.directory / "sshd_config"
-        command = self.words(host, sshd, "-D", "-e", *settings, "-f", configuration, mounts=mounts)
+        settings = ["-o", f"MaxStartups={startups}", "-f", self.directory / "sshd_config"]
+        command = self.words(host, sshd, "-D", "-e", *settings, mounts=mounts)
         with (self.directory / f"sshd{host}.log").open("wb") as log:
             self._sshds[host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         probe = [sys.executable, "-c", f"import socket; socket.create_connection(('192.0.2.{host}', 22), 1)"]
@@ -174,7 +173,7 @@ class Hosts:
         (directory / "sshd_config").write_text(
             f"HostKey {directory}/hostkey\nAuthorizedKeysFile {ssh}/authorized_keys\n"
             "StrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\n"
-            "PasswordAuthentication no\nPidFile none\nMaxStartups 100\n"
+            "PasswordAuthentication no\nPidFile none\n"
         )
 
     def _make_networks(self) -> None:

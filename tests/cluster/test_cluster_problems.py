@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import ROOT, Hosts
-from cluster_job import horovodrun
+from cluster_job import ClusterJob, horovodrun
+from runner_util import wait_until
 
 PYTHON = sys.executable
 
@@ -119,17 +120,21 @@ def test_command_of_the_configuration_does_not_disturb(hosts: Hosts, configurati
     assert (configuration.parent / "known_hosts").read_text()  # it has been accepted
 
 
-def test_host_that_is_too_busy_is_asked_again(host2: Hosts, tmp_path: Path) -> None:
-    # One connection that does not authenticate is all that this sshd takes, and somebody has it for a while.
-    host2.start_sshd(2, options=["MaxStartups=1:100:1"])
+def test_host_that_is_too_busy_is_asked_again(host2: Hosts) -> None:
+    # One connection that does not authenticate is all that this sshd takes, and somebody has it.
+    host2.start_sshd(2, startups="1:100:1")
     hold = (
         "import socket, time; sock = socket.create_connection(('192.0.2.2', 22))\n"
-        "print(sock.recv(9), flush=True); time.sleep(2)"
+        "print(sock.recv(9), flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen(host2.words(1, PYTHON, "-c", hold), stdout=subprocess.PIPE)
     assert holder.stdout is not None and b"SSH" in holder.stdout.readline()
-    result = horovodrun(host2, "-np", "2", "-H", "host1,host2", "echo", "well")
+    job = ClusterJob(host2, "-np", "2", "-H", "host1,host2", "echo", "well")
+    log = host2.directory / "sshd2.log"
+    wait_until(lambda: "drop connection" in log.read_text(), 20, "the server takes them all")
+    holder.kill()
     holder.communicate()
+    result = job.finish()
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("well") == 2
 
