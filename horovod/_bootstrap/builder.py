@@ -22,6 +22,7 @@ from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.membership import PROTOCOL, READY
+from horovod._bootstrap.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
 
@@ -155,7 +156,7 @@ class Builder:
             lambda: client.world is not None, lambda: "the others have not joined", _SERVER_FIRST_SECONDS
         )
         assert client.world is not None
-        self._infos = client.world["infos"]
+        self._infos = unpack(client.world["infos"])
         self._token = client.world["token"]
         self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
+from horovod._bootstrap.roster import pack
 
 PROTOCOL = 1
 READY = "ready"
@@ -122,7 +123,7 @@ class Membership:
             return []
         infos = [scope.members[rank].info for rank in range(scope.size)]
         # Unguessable and new for every world: binds the connections between the ranks to this one.
-        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": infos}
+        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": pack(infos)}
         return [Outgoing(each.client, world) for each in scope.members.values()]
 
     def share(self, client: int, stage: str, value: Any, now: float) -> list[Outgoing]:

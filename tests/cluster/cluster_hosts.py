@@ -88,9 +88,7 @@ class Hosts:
         enter = ["ip", "netns", "exec", self.namespace(host), "unshare", "-m", "-u", "sh", "-c", _ENTER, "sh"]
         return [*enter, str(self.directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
 
-    def start_sshd(
-        self, host: int, mounts: Sequence[tuple[Path, Path]] = (), startups: str = "100"
-    ) -> None:
+    def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = (), startups: str = "100") -> None:
         """``mounts``: directories that this host sees in place of others; ``startups``: see MaxStartups."""
         sshd = shutil.which("sshd", path=util_packages.path())
         assert sshd is not None
