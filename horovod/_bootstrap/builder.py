@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod
-from horovod._bootstrap import shared_memory
+from horovod._bootstrap import descriptors, shared_memory
 from horovod._bootstrap.auth import Session, purpose_tag, world_key
 from horovod._bootstrap.client import RendezvousClient
 from horovod._bootstrap.dialer import Address, Dialer, elsewhere, family_of
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.membership import PROTOCOL, READY
+from horovod._bootstrap.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
 
@@ -163,7 +164,7 @@ class Builder:
             lambda: client.world is not None, lambda: "the others have not joined", _SERVER_FIRST_SECONDS
         )
         assert client.world is not None
-        self._infos = client.world["infos"]
+        self._infos = unpack(client.world["infos"])
         self.key = world_key(self._key, self._scope, client.world["token"])
         self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
 
@@ -197,6 +198,9 @@ class Builder:
         offers = self._share(_OFFER_STAGE, offer)
         problem = str(offers[first].get("problem", ""))
         if listener is not None:
+            # And one to watch each process, later.
+            count = (len(kinds) + 1) * (len(local) - 1)
+            descriptors.require(count, f"the connections of rank {first} to the other ranks of its host")
             self._open_doorways([listener], [(kind, rank) for rank in local[1:] for kind in kinds])
         elif self._rank != first and not problem:
             problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
@@ -284,6 +288,7 @@ class Builder:
         wanted += [
             (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
         ]
+        descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
         self._open_doorways(listeners, [(kind, peer) for kind, peer in wanted if peer > rank])
 
         def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
@@ -340,15 +345,20 @@ class Builder:
                     return
             else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            del self._expected[purpose_tag(self.key, purpose)]  # each connection once
+            earlier = self.links.pop((kind, peer), None)
+            if earlier is not None:
+                # The peer gave that attempt up before it had our answer: this is the one that it has.
+                earlier.close()
             self.links[kind, peer], self.sessions[kind, peer] = sock, session
             if sock.family == socket.AF_UNIX and kind != LIVENESS and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
 
+        capacity = default_capacity(len(listeners), len(links))
         self._doorways = [
-            Doorway(self._selector, listener, self.key, self._expected, arrived) for listener in listeners
+            Doorway(self._selector, listener, self.key, self._expected, arrived, capacity)
+            for listener in listeners
         ]
 
     def _dial(

@@ -7,28 +7,29 @@ is dropped first. Nothing a stranger sends is looked at except the fixed-size pr
 from __future__ import annotations
 
 import errno
-import resource
 import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping
 
 from horovod._bootstrap.auth import Acceptor, Authentication, AuthenticationError, Session, place_of
+from horovod._bootstrap.descriptors import limit
 
 HANDSHAKE_SECONDS = 5.0
 # Even when crowded out a newcomer has this long to answer the challenge: plenty for an honest one, and a
-# flood of connections is still worked off at thousands a second.
+# flood of connections is still worked off at thousands a second. If nobody makes it, they get more.
 CROWDED_SECONDS = 0.05
+CROWDED_SECONDS_AT_MOST = 0.4
 _ACCEPTS_PER_TURN = 64  # so that a flood can't keep the loop from everything else
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def default_capacity() -> int:
-    """Strangers at a time: a quarter of the descriptors this process may have, at most 1024."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 1024
-    return max(16, min(1024, soft // 4))
+def default_capacity(doorways: int = 1, honest: int = 0) -> int:
+    """Strangers at a time: a quarter of the descriptors this process may have, at most 1024.
+
+    For all ``doorways`` of a process together, but each must have room for the ``honest`` ones it expects.
+    """
+    return max(16, honest, min(1024, limit() // 4) // max(1, doorways))
 
 
 class _Stranger:
@@ -64,6 +65,8 @@ class Doorway:
         self._on_open = on_open
         self._capacity = default_capacity() if capacity is None else capacity
         self._strangers: dict[_Stranger, None] = {}  # in order of arrival
+        self._patience = CROWDED_SECONDS
+        self._crowded_out = 0  # strangers, since somebody made it or the patience has grown
         self._paused_until: float | None = None
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -100,10 +103,13 @@ class Doorway:
             now = time.monotonic()
             if len(self._strangers) >= self._capacity:
                 oldest = next(iter(self._strangers))
-                if now - oldest.arrived < CROWDED_SECONDS:
-                    self._pause(oldest.arrived + CROWDED_SECONDS)
+                if now - oldest.arrived < self._patience:
+                    self._pause(oldest.arrived + self._patience)
                     return
                 self._drop(oldest)
+                self._crowded_out += 1
+                if self._crowded_out >= self._capacity:
+                    self._adapt(2 * self._patience)
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
@@ -136,9 +142,14 @@ class Doorway:
             return
         if session is None:
             return
+        self._adapt(2 * (time.monotonic() - stranger.arrived))
         del self._strangers[stranger]
         self._selector.unregister(stranger.sock)
         self._on_open(stranger.sock, stranger.acceptor.purpose, session)
+
+    def _adapt(self, patience: float) -> None:
+        self._patience = max(CROWDED_SECONDS, min(patience, CROWDED_SECONDS_AT_MOST))
+        self._crowded_out = 0
 
     def _drop(self, stranger: _Stranger) -> None:
         del self._strangers[stranger]

@@ -85,7 +85,7 @@ def prepared(
         if isinstance(way, FixedAddress):
             key, port, listen_on = way.key, way.port, _named(way, addresses)
         try:
-            server = RendezvousServer(key, listen_on, port).start()
+            server = RendezvousServer(key, listen_on, port, identity.size).start()
         except OSError as error:
             raise HorovodInternalError(
                 f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "

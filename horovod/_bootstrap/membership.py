@@ -10,10 +10,12 @@ text. Time is an argument (time.monotonic); every method returns what to send to
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
+from horovod._bootstrap.roster import pack
 
 PROTOCOL = 1
 READY = "ready"
@@ -22,6 +24,7 @@ PING_SECONDS = 0.5
 _GRACE_SECONDS = 1.0
 _MAX_SIZE = 1 << 20
 _NAMED = 16  # ranks listed in a message
+_CROWDED_SECONDS = 0.05  # of patience per rank of a host: they all start at once, perhaps on few processors
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class Membership:
             return []
         infos = [scope.members[rank].info for rank in range(scope.size)]
         # Unguessable and new for every world: binds the connections between the ranks to this one.
-        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": infos}
+        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": pack(infos)}
         return [Outgoing(each.client, world) for each in scope.members.values()]
 
     def share(self, client: int, stage: str, value: Any, now: float) -> list[Outgoing]:
@@ -257,10 +260,12 @@ def _disagreement(scope: _Scope, member: Member) -> str | None:
 
 
 def _overdue(scope: _Scope, now: float) -> str | None:
+    neighbours = Counter(member.host for member in scope.members.values())
     for member in scope.members.values():
-        if now - member.heard > member.peer_timeout:
+        patience = max(member.peer_timeout, _CROWDED_SECONDS * neighbours[member.host])
+        if now - member.heard > patience:
             return (
-                f"{member} has not answered for {member.peer_timeout:g} s while the ranks were connecting: "
+                f"{member} has not answered for {patience:g} s while the ranks were connecting: "
                 "its process is stopped or its host can't be reached"
             )
     first = min(scope.members.values(), key=lambda member: member.deadline)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from horovod._bootstrap.auth import Session, check_key, purpose_tag
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
 from horovod._bootstrap.membership import Membership, Outgoing, failure
 
@@ -42,11 +42,14 @@ class RendezvousServer:
     """Serves any number of worlds one after another or at once, in one daemon thread.
 
     `key` is the job's 32 bytes; `hosts` are the addresses to listen on, of which each worker must be able to
-    reach one; `port` is the port there, 0 for any that is free.
+    reach one; `port` is the port there, 0 for any that is free. `clients` are expected at the same time.
     The methods may be called from any thread. Also a context manager.
     """
 
-    def __init__(self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0, clients: int = 0
+    ) -> None:
+        self._clients = clients
         self._key = check_key(key)
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
         self._port = port
@@ -64,6 +67,7 @@ class RendezvousServer:
         self._connections: dict[int, _Connection] = {}
         self._next_client = 0
         self._ticked = 0.0
+        self._looked = 0.0
 
     @property
     def port(self) -> int:
@@ -93,7 +97,10 @@ class RendezvousServer:
             wake_sender.setblocking(False)
             self._selector.register(wake_receiver, selectors.EVENT_READ, lambda: _drain(wake_receiver))
             for host, listener in listeners.items():
-                doorway = Doorway(self._selector, listener, self._key, self._expected, self._on_open)
+                capacity = default_capacity(len(listeners), self._clients)
+                doorway = Doorway(
+                    self._selector, listener, self._key, self._expected, self._on_open, capacity
+                )
                 self._doorways[host] = doorway
             # From here on the thread closes everything.
             self._thread = threading.Thread(
@@ -202,6 +209,9 @@ class RendezvousServer:
         self._ticked = now
         for doorway in self._doorways.values():
             doorway.tick(now)
+        if now < self._looked + _TICK_SECONDS / 2:
+            return  # looking at all of them at every event would be the square of their number
+        self._looked = now
         self._send(self._membership.tick(now))
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
+from horovod._bootstrap.descriptors import raise_limit
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.topology import VARIABLE
 from horovod.common.exceptions import HorovodInternalError
@@ -118,6 +119,7 @@ def connect(
     )
     if identity.size == 1:
         return world
+    raise_limit()
     with Builder(identity, timeout, peer_timeout, scope) as builder:
         try:
             builder.build(transport, groups, process_sets, shm_bytes, encryption)

@@ -398,7 +398,9 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
 
 def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    launched = identities.detect(os.environ)
+    launched = identities.detect()
+    if launched.meeting is None:
+        identities.hide_key()
     uses_mpi = _uses_mpi(config, by_mpi, launched)
     _check_encryption(config, uses_mpi)
     with contextlib.ExitStack() as belongings:
