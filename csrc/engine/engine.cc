@@ -162,8 +162,8 @@ Status Engine::complete_and_check(Task* task) {
   return {};
 }
 
-// What this rank has joined or removed already does not take part in operations that come later: the
-// coordinator would count them for something else.
+// Until a join is over this rank stands in for what others submit, and a set it has voted to remove is as
+// good as gone: what it submitted now would be counted for something else.
 Status Engine::check_restrictions(const Descriptor& descriptor) {
   auto over = [this](const std::shared_ptr<Task>& task) {
     auto found = pending_.find(operation_key(task->descriptor.process_set, task->descriptor.name));

@@ -107,8 +107,7 @@ class Engine {
   // Guards what application threads share with the engine thread.
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Task>> pending_;
-  std::vector<std::shared_ptr<Task>>
-      restricting_;  // joins and removals of process sets, pending or just over
+  std::vector<std::shared_ptr<Task>> restricting_;  // joins, removals of process sets: pending or just over
   std::unordered_map<hvd_handle, std::shared_ptr<Task>> handles_;
   std::unordered_map<uint32_t, Remembered> cache_;
   std::unordered_map<std::string, uint32_t> cache_ids_;
