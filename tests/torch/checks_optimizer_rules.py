@@ -39,12 +39,31 @@ def check_class() -> None:
     assert type(optimizer).__name__ == "SGD" and isinstance(optimizer, torch.optim.SGD)
     assert type(optimizer).__mro__[1:] == torch.optim.SGD.__mro__
     assert repr(optimizer).startswith("SGD (") and optimizer.defaults["lr"] == 0.5
-    assert optimizer.backward_passes_per_step == 1
+    assert "horovod" in str(type(optimizer))
     for operation in (pickle.dumps, copy.copy, copy.deepcopy):
         with raises(TypeError, "state_dict"):
             operation(optimizer)
     pickle.loads(pickle.dumps(optimizer.state_dict()))
     copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+
+
+def check_attributes() -> None:
+    """What programs read; also of parameters that are added later."""
+    model, optimizer = one_layer(gradient_predivide_factor=2.0)
+    assert optimizer._parameter_names == {model.weight: "weight", model.bias: "bias"}
+    assert optimizer.op == hvd.Average and optimizer.process_set is hvd.global_process_set
+    assert optimizer.gradient_predivide_factor == 2.0 and optimizer.sparse_as_dense is False
+    assert optimizer.backward_passes_per_step == 1
+    late = nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [late]})
+    assert optimizer._parameter_names[late] == "allreduce.noname.1.0"
+    if hvd.size() == 2:
+        model, optimizer = one_layer(op=hvd.Adasum, backward_passes_per_step=3)
+        assert optimizer._parameter_names == {model.weight: "weight", model.bias: "bias"}
+        assert optimizer.op == hvd.Adasum and optimizer.backward_passes_per_step == 3
+        optimizer.add_param_group({"params": [late]})
+        assert optimizer._parameter_names[late] == "allreduce.noname.1.0"
+        assert "horovod" in str(type(optimizer))
 
 
 def check_any_constructor() -> None:
