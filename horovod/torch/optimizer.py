@@ -223,7 +223,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
             elif self._should_synchronize:
                 if self._synchronized:
                     warnings.warn(
-                        "step() after synchronize() combines the gradients once more; to avoid that, use "
+                        # Programs look for the beginning of this.
+                        "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): "
+                        "it combines the gradients once more; to avoid that, use "
                         "`with optimizer.skip_synchronize(): optimizer.step()`",
                         stacklevel=2,
                     )

@@ -237,7 +237,8 @@ def check_synchronize() -> None:
         backward(model)
         optimizer.synchronize()
         optimizer.step()
-    assert len(caught) == 1 and "skip_synchronize" in str(caught[0].message), caught
+    words = "optimizer.step() called without optimizer.skip_synchronize()"
+    assert len(caught) == 1 and words in str(caught[0].message), caught
     assert caught[0].filename == __file__
     assert_same_on_all_ranks(model)
 
