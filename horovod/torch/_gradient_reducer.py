@@ -75,11 +75,16 @@ class _Unit:
         self.slots = slots
         self.grouped = len(slots) > 1
         self.prepared = prepared
-        self.waiting = 0  # slots whose gradient is not there yet
+        # Slots whose gradient is not there yet. Parameters may be frozen or unfrozen since they were counted.
+        self.waiting = 0
         self.sent: list[_Sent] = []  # gradients that are in flight, or held back
         self.handle: Any = None  # of the operation in flight: an int, or a callable for a sparse gradient
         for slot in slots:
             slot.unit = self
+
+    def complete(self) -> bool:
+        """Whether the gradients of all parameters are there that have one."""
+        return not any(slot.passes_left and slot.parameter.requires_grad for slot in self.slots)
 
 
 class _Hook:
@@ -102,7 +107,7 @@ class _Hook:
         if slot.passes_left == 0:
             unit = slot.unit
             unit.waiting -= 1
-            if unit.waiting == 0 and (reducer := self.reducer()) is not None:
+            if unit.waiting <= 0 and unit.complete() and (reducer := self.reducer()) is not None:
                 reducer._ready(unit)
 
 

@@ -292,6 +292,36 @@ def check_frozen_and_added_parameters() -> None:
         assert_same_on_all_ranks(each)
 
 
+def check_unfrozen_group_members() -> None:
+    """Between zero_grad() and backward(), when the gradients that a group waits for are counted already."""
+    width = 400
+    inputs = torch.full((1, width), hvd.rank() + 1.0)
+    expected = width * total(lambda r: r + 1) / hvd.size()
+    for before in (0, 1):  # steps with the member, which has a hook after the first
+        for late in (0, 1):  # its gradient comes after the other's, or before it
+            # Large enough to be sent at once
+            model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(2)])
+            for tensor in model.state_dict().values():
+                tensor.fill_(1)
+            member = model[late].weight
+            member.requires_grad_(before == 1)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), groups=1
+            )
+            for _ in range(2):
+                model(inputs).sum().backward()
+                optimizer.step()
+                member.requires_grad_(False)
+                optimizer.zero_grad()
+            member.requires_grad_(True)
+            for _ in range(2):
+                model(inputs).sum().backward()
+                optimizer.step()
+                for layer in model:
+                    assert (layer.weight.grad == expected).all(), (before, late, layer.weight.grad)
+                optimizer.zero_grad()
+
+
 def check_shared_parameters() -> None:
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     second.weight = first.weight
