@@ -9,6 +9,7 @@ not woken for each, and does not take the core away from the backward pass so of
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -136,6 +137,7 @@ class GradientReducer:
         self._units: list[_Unit] = []
         self._held: list[_Unit] = []
         self._held_bytes = 0
+        self.failed = False  # a gradient could not be sent, and nobody has cleared up since
         weakref.finalize(self, _remove, self._removable).atexit = False
         for unit in units:
             self.add(unit)
@@ -169,7 +171,7 @@ class GradientReducer:
 
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or because other gradients are to be computed."""
-        self._held, self._held_bytes = [], 0
+        self._held, self._held_bytes, self.failed = [], 0, False
         for unit in self._units:
             handle, unit.handle, unit.sent = unit.handle, None, []
             if isinstance(handle, int):
@@ -179,6 +181,16 @@ class GradientReducer:
                 except (ValueError, HorovodInternalError):
                     pass  # of an engine that is gone, or the operation failed: all the same now
             self._expect(unit)
+
+    def clear_up(self) -> None:
+        """After `failed`: waits for what was sent nevertheless, and counts from the beginning."""
+        self._held, self._held_bytes, self.failed = [], 0, False
+        with torch.no_grad():
+            for unit in self._units:
+                with contextlib.suppress(HorovodInternalError):  # nobody wants the result
+                    self._land(unit)
+                unit.handle, unit.sent = None, []
+                self._expect(unit)
 
     def release(self) -> None:
         """Stops to reduce; another reducer takes over."""
@@ -196,11 +208,16 @@ class GradientReducer:
                 "a newer hvd.DistributedOptimizer has taken over the parameters of this one; use that"
             )
         self._held, self._held_bytes = [], 0
-        for unit in self._units:
-            if unit.handle is None:
-                if not unit.sent:
-                    self._load(unit)
-                self._send(unit)
+        try:
+            for unit in self._units:
+                if unit.handle is None:
+                    if not unit.sent:
+                        self._load(unit)
+                    self._send(unit)
+        except BaseException:
+            self.failed = True
+            raise
+        self.failed = False
         failure: HorovodInternalError | None = None
         with torch.no_grad():
             for unit in self._units:
@@ -244,14 +261,18 @@ class GradientReducer:
 
     def _ready(self, unit: _Unit) -> None:
         """All gradients of a unit are there: sends them, with those held back, or holds them back too."""
-        self._load(unit)
-        self._held.append(unit)
-        for one in unit.sent:
-            self._held_bytes += _ENOUGH_BYTES if one.outgoing.is_sparse else one.outgoing.nbytes
-        if self._held_bytes >= _ENOUGH_BYTES:
-            held, self._held, self._held_bytes = self._held, [], 0
-            for each in held:
-                self._send(each)
+        try:
+            self._load(unit)
+            self._held.append(unit)
+            for one in unit.sent:
+                self._held_bytes += _ENOUGH_BYTES if one.outgoing.is_sparse else one.outgoing.nbytes
+            if self._held_bytes >= _ENOUGH_BYTES:
+                held, self._held, self._held_bytes = self._held, [], 0
+                for each in held:
+                    self._send(each)
+        except BaseException:
+            self.failed = True
+            raise
 
     def _load(self, unit: _Unit) -> None:
         sent = [self._prepare(slot) for slot in unit.slots if slot.parameter.requires_grad]

@@ -241,7 +241,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
         @functools.wraps(base.zero_grad)
         def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
             if self._horovod is not None:
-                if self._horovod.in_flight:
+                if self._horovod.failed:
+                    self._horovod.clear_up()
+                elif self._horovod.in_flight:
                     raise AssertionError(
                         "zero_grad() after backward() and before step() or synchronize(): the gradients are "
                         "still being combined; call it after step()"

@@ -473,6 +473,47 @@ def check_disagreement() -> None:
     assert parameters["same"].grad.tolist() == [total(float) / hvd.size()] * 2
 
 
+def check_zero_grad_after_a_failed_backward() -> None:
+    """What was sent before the failure is not in the way, in backward() or in synchronize()."""
+
+    class Fails:
+        broken = True
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return tensor.to(torch.float8_e4m3fn) if Fails.broken and tensor.shape[1] == 300 else tensor, None
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+            return tensor
+
+    torch.manual_seed(4)
+    # Large enough to be sent at once
+    model = nn.Sequential(nn.Linear(300, 2000, bias=False), nn.Linear(2000, 100, bias=False))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), compression=Fails
+    )
+    inputs = torch.full((1, 300), hvd.rank() + 1.0)
+    with raises(ValueError, "float8"):
+        model(inputs).sum().backward()
+    optimizer.zero_grad()
+    assert not optimizer._horovod.in_flight
+    with raises(ValueError, "float8"):
+        model(inputs).sum().backward()
+    with raises(ValueError, "float8"):
+        optimizer.synchronize()
+    optimizer.zero_grad()
+    Fails.broken = False
+    for _ in range(2):
+        model(inputs).sum().backward()
+        with raises(AssertionError, "zero_grad"):
+            optimizer.zero_grad()
+        optimizer.step()
+        expected = model[1].weight.sum(0) * total(lambda r: r + 1) / hvd.size()
+        assert torch.allclose(model[0].weight.grad[:, 0], expected, atol=1e-5)
+        optimizer.zero_grad()
+
+
 def check_compiled() -> None:
     for backend in ("eager", "aot_eager"):
         torch.manual_seed(3)
