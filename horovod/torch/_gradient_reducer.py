@@ -21,6 +21,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import ops
 from horovod.torch._prepared_allreduce import PreparedAllreduce
+from horovod.torch._zero_gradient import zero_gradient
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -319,7 +320,8 @@ class GradientReducer:
         parameter = slot.parameter
         gradient = parameter.grad
         if gradient is None:
-            gradient = parameter.grad = _nothing(parameter, slot.sparse_dim)
+            # Sparse if the last one was, as other ranks have a sparse one then
+            gradient = parameter.grad = zero_gradient(parameter, slot.sparse_dim)
         outgoing = gradient
         if gradient.is_sparse:
             slot.sparse_dim = gradient.sparse_dim()
@@ -356,12 +358,3 @@ class GradientReducer:
         # Also restores a gradient that was set to None on the way, by model.zero_grad() for example.
         if parameter.grad is not gradient:
             parameter.grad = gradient
-
-
-def _nothing(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
-    """A gradient of zeros; sparse if the last one was, as other ranks have a sparse one then."""
-    if not sparse_dim:
-        return torch.zeros_like(parameter, requires_grad=False)
-    indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
-    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(indices, values, parameter.shape)
