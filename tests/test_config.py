@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,15 @@ def test_errors_name_variable_value_and_what_is_allowed(env: str, text: str, all
     assert env in str(caught.value)
     assert repr(text) in str(caught.value)
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["warn", "LOUD", "3"])
+def test_unknown_log_level_means_the_default(text: str) -> None:
+    with pytest.warns(UserWarning, match=rf"HOROVOD_LOG_LEVEL='{text}'.*one of trace,.*; warning is used"):
+        assert read({"HOROVOD_LOG_LEVEL": text}).log_level == "warning"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read({"HOROVOD_LOG_LEVEL": text, "HOROVOD_RANK": "1"}).log_level == "warning"
 
 
 def test_config_is_frozen() -> None:

@@ -67,11 +67,12 @@ class TorchDistribution:
     ) -> None:
         """See Distribution."""
         if self._passed == 0:
-            self._sums = [None if gradient is None else gradient.clone() for gradient in gradients]
-        else:
-            for total, gradient in zip(self._sums, gradients, strict=True):
-                if gradient is not None:
-                    total.add_(gradient)
+            self._sums = [None] * len(gradients)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:
+                # The first may come in any pass: what a batch does not use has none.
+                total = self._sums[i]
+                self._sums[i] = gradient.clone() if total is None else total.add_(gradient)
         self._passed += 1
         passes = self.options.backward_passes_per_step
         if self._passed < passes:

@@ -12,6 +12,7 @@ Imported by every ``import horovod.<framework>``: keep it light.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
@@ -41,7 +42,7 @@ class Knob:
     out of ``--help``, ``deprecated_flags`` also warn.
     ``scale`` is the factor from the flag's and config file's unit to the variable's. ``requires`` names the
     field without which ``horovodrun`` does not export this one. ``inverted``: the config-file key says the
-    opposite of the variable.
+    opposite of the variable. ``tolerant``: a value of the variable that is not allowed means the default.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Knob:
     choices: tuple[str, ...] = ()
     requires: str = ""
     no_effect: bool = False
+    tolerant: bool = False
 
     def allowed(self) -> str:
         """The allowed values in words, for error messages and the reference page."""
@@ -487,6 +489,7 @@ class Config:
         section="logging",
         key="level",
         choices=("trace", "debug", "info", "warning", "error", "fatal"),
+        tolerant=True,  # programs set "warn", for example, and the original took that for the default
     )
     log_hide_time: bool = _knob(
         bool,
@@ -716,12 +719,18 @@ KNOBS: tuple[Knob, ...] = tuple(
 
 def read(environ: Mapping[str, str]) -> Config:
     """The settings in ``environ``. A variable that is missing or empty has its default; a bad value raises
-    ValueError naming the variable, the value and what is allowed."""
+    ValueError naming the variable, the value and what is allowed. If the knob is tolerant, rank 0 warns."""
     values: dict[str, Any] = {}
     for knob in KNOBS:
         text = environ.get(knob.env, "").strip()
         if text:
-            values[knob.name] = knob.parse(text)
+            try:
+                values[knob.name] = knob.parse(text)
+            except ValueError as error:
+                if not knob.tolerant:
+                    raise
+                if environ.get("HOROVOD_RANK", "0") == "0":
+                    warnings.warn(f"{error}; {knob.text(knob.default)} is used", stacklevel=2)
     return Config(**values)
 
 
@@ -735,7 +744,8 @@ def reference() -> str:
         "Each setting is an environment variable of the worker processes, read in `hvd.init()`.",
         "`horovodrun` sets the variable from a flag or from a key of its config file (`section: key`).",
         "A flag beats the config file, the config file beats an inherited variable.",
-        "A value that is not allowed is an error.",
+        "A value that is not allowed is an error; in `HOROVOD_LOG_LEVEL`, if it was not set by a flag or the",
+        "config file, it means `warning`, and rank 0 says so.",
         "Settings marked *no effect* are accepted for compatibility and do nothing in this engine.",
     ]
     for group in dict.fromkeys(knob.group for knob in KNOBS):

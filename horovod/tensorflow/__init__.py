@@ -45,10 +45,8 @@ from horovod.common.process_sets import ProcessSet, add_process_set, global_proc
 from horovod.tensorflow import gradients as _gradients  # noqa: F401  # registers them
 from horovod.tensorflow.collectives import (
     allreduce,
-    check_num_rank_power_of_2,
     grouped_allreduce,
     grouped_reducescatter,
-    handle_average_backwards_compatibility,
     reducescatter,
 )
 from horovod.tensorflow.compression import Compression
@@ -67,7 +65,9 @@ from horovod.tensorflow.mpi_ops import (
     barrier,
     broadcast,
     broadcast_,
+    check_num_rank_power_of_2,
     grouped_allgather,
+    handle_average_backwards_compatibility,
     join,
     local_rank_op,
     local_size_op,

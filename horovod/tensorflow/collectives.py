@@ -8,23 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import session as sessions
-from horovod.common.collectives import check_adasum, reduce_op
+from horovod.common.collectives import check_adasum
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.util import num_rank_is_power_2
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.mpi_ops import Adasum, Average, Sum
+from horovod.tensorflow.mpi_ops import Adasum, Average, Sum, handle_average_backwards_compatibility
 from horovod.tensorflow.util import device, elastic
-
-
-def handle_average_backwards_compatibility(op: int | None, average: bool | None) -> int:
-    """The reduction that `op` and the deprecated `average` ask for."""
-    return reduce_op(op, average)
-
-
-def check_num_rank_power_of_2(num_rank: int) -> bool:
-    """Whether a number of ranks is 1, 2, 4, 8 ..."""
-    return num_rank_is_power_2(num_rank)
 
 
 def _check_adasum(process_set: ProcessSet) -> None:

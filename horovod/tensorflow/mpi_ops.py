@@ -43,7 +43,16 @@ from horovod.common.basics import (
     start_timeline,
     stop_timeline,
 )
-from horovod.common.process_sets import ProcessSet, global_process_set, id_of
+from horovod.common.collectives import reduce_op as handle_average_backwards_compatibility
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    id_of,
+    remove_process_set,
+)
+from horovod.common.util import gpu_available, num_rank_is_power_2
+from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow import compiled, xla
 from horovod.tensorflow.library import library
 from horovod.tensorflow.util import _executing_eagerly
@@ -53,6 +62,7 @@ __all__ = [
     "Average",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
     "_allreduce",
@@ -60,20 +70,25 @@ __all__ = [
     "_grouped_allreduce",
     "_grouped_reducescatter",
     "_reducescatter",
+    "add_process_set",
     "allgather",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
     "ccl_built",
+    "check_num_rank_power_of_2",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "grouped_allgather",
     "grouped_broadcast",
+    "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -86,9 +101,11 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "num_rank_is_power_2",
     "process_set_included_op",
     "rank",
     "rank_op",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

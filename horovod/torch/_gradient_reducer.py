@@ -9,6 +9,7 @@ not woken for each, and does not take the core away from the backward pass so of
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.torch import ops
 from horovod.torch._prepared_allreduce import PreparedAllreduce
+from horovod.torch._zero_gradient import zero_gradient
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -75,11 +77,16 @@ class _Unit:
         self.slots = slots
         self.grouped = len(slots) > 1
         self.prepared = prepared
-        self.waiting = 0  # slots whose gradient is not there yet
+        # Slots whose gradient is not there yet. Parameters may be frozen or unfrozen since they were counted.
+        self.waiting = 0
         self.sent: list[_Sent] = []  # gradients that are in flight, or held back
         self.handle: Any = None  # of the operation in flight: an int, or a callable for a sparse gradient
         for slot in slots:
             slot.unit = self
+
+    def complete(self) -> bool:
+        """Whether the gradients of all parameters are there that have one."""
+        return not any(slot.passes_left and slot.parameter.requires_grad for slot in self.slots)
 
 
 class _Hook:
@@ -102,7 +109,7 @@ class _Hook:
         if slot.passes_left == 0:
             unit = slot.unit
             unit.waiting -= 1
-            if unit.waiting == 0 and (reducer := self.reducer()) is not None:
+            if unit.waiting <= 0 and unit.complete() and (reducer := self.reducer()) is not None:
                 reducer._ready(unit)
 
 
@@ -131,6 +138,7 @@ class GradientReducer:
         self._units: list[_Unit] = []
         self._held: list[_Unit] = []
         self._held_bytes = 0
+        self.failed = False  # a gradient could not be sent, and nobody has cleared up since
         weakref.finalize(self, _remove, self._removable).atexit = False
         for unit in units:
             self.add(unit)
@@ -164,7 +172,7 @@ class GradientReducer:
 
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or because other gradients are to be computed."""
-        self._held, self._held_bytes = [], 0
+        self._held, self._held_bytes, self.failed = [], 0, False
         for unit in self._units:
             handle, unit.handle, unit.sent = unit.handle, None, []
             if isinstance(handle, int):
@@ -174,6 +182,16 @@ class GradientReducer:
                 except (ValueError, HorovodInternalError):
                     pass  # of an engine that is gone, or the operation failed: all the same now
             self._expect(unit)
+
+    def clear_up(self) -> None:
+        """After `failed`: waits for what was sent nevertheless, and counts from the beginning."""
+        self._held, self._held_bytes, self.failed = [], 0, False
+        with torch.no_grad():
+            for unit in self._units:
+                with contextlib.suppress(HorovodInternalError):  # nobody wants the result
+                    self._land(unit)
+                unit.handle, unit.sent = None, []
+                self._expect(unit)
 
     def release(self) -> None:
         """Stops to reduce; another reducer takes over."""
@@ -191,11 +209,16 @@ class GradientReducer:
                 "a newer hvd.DistributedOptimizer has taken over the parameters of this one; use that"
             )
         self._held, self._held_bytes = [], 0
-        for unit in self._units:
-            if unit.handle is None:
-                if not unit.sent:
-                    self._load(unit)
-                self._send(unit)
+        try:
+            for unit in self._units:
+                if unit.handle is None:
+                    if not unit.sent:
+                        self._load(unit)
+                    self._send(unit)
+        except BaseException:
+            self.failed = True
+            raise
+        self.failed = False
         failure: HorovodInternalError | None = None
         with torch.no_grad():
             for unit in self._units:
@@ -239,14 +262,18 @@ class GradientReducer:
 
     def _ready(self, unit: _Unit) -> None:
         """All gradients of a unit are there: sends them, with those held back, or holds them back too."""
-        self._load(unit)
-        self._held.append(unit)
-        for one in unit.sent:
-            self._held_bytes += _ENOUGH_BYTES if one.outgoing.is_sparse else one.outgoing.nbytes
-        if self._held_bytes >= _ENOUGH_BYTES:
-            held, self._held, self._held_bytes = self._held, [], 0
-            for each in held:
-                self._send(each)
+        try:
+            self._load(unit)
+            self._held.append(unit)
+            for one in unit.sent:
+                self._held_bytes += _ENOUGH_BYTES if one.outgoing.is_sparse else one.outgoing.nbytes
+            if self._held_bytes >= _ENOUGH_BYTES:
+                held, self._held, self._held_bytes = self._held, [], 0
+                for each in held:
+                    self._send(each)
+        except BaseException:
+            self.failed = True
+            raise
 
     def _load(self, unit: _Unit) -> None:
         sent = [self._prepare(slot) for slot in unit.slots if slot.parameter.requires_grad]
@@ -293,7 +320,8 @@ class GradientReducer:
         parameter = slot.parameter
         gradient = parameter.grad
         if gradient is None:
-            gradient = parameter.grad = _nothing(parameter, slot.sparse_dim)
+            # Sparse if the last one was, as other ranks have a sparse one then
+            gradient = parameter.grad = zero_gradient(parameter, slot.sparse_dim)
         outgoing = gradient
         if gradient.is_sparse:
             slot.sparse_dim = gradient.sparse_dim()
@@ -330,12 +358,3 @@ class GradientReducer:
         # Also restores a gradient that was set to None on the way, by model.zero_grad() for example.
         if parameter.grad is not gradient:
             parameter.grad = gradient
-
-
-def _nothing(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
-    """A gradient of zeros; sparse if the last one was, as other ranks have a sparse one then."""
-    if not sparse_dim:
-        return torch.zeros_like(parameter, requires_grad=False)
-    indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
-    values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype, device=parameter.device)
-    return torch.sparse_coo_tensor(indices, values, parameter.shape)

@@ -31,8 +31,10 @@ from horovod.common.basics import (
     start_timeline,
     stop_timeline,
 )
+from horovod.common.collectives import reduce_op as handle_average_backwards_compatibility
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.common.util import gpu_available, num_rank_is_power_2
 from horovod.torch.compression import Compression
 from horovod.torch.ops import (
     allgather,
@@ -97,6 +99,7 @@ __all__ = [
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -105,6 +108,7 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -115,6 +119,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "num_rank_is_power_2",
     "poll",
     "rank",
     "reducescatter",

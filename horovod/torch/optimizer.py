@@ -48,7 +48,9 @@ def DistributedOptimizer(
             optimizer.step()
 
     The result is an instance of a new class that derives from the optimizer's own and has its name. It goes
-    on with the state that `optimizer` has, which should not be used any more.
+    on with the state that `optimizer` has, which should not be used any more. The arguments `op`,
+    `process_set`, `gradient_predivide_factor`, `sparse_as_dense` and `backward_passes_per_step` are its
+    attributes, and `_parameter_names` has the name of each parameter.
 
     `named_parameters`: names that match the gradients between ranks; default: the order in the optimizer.
     `compression`: hvd.Compression.none, fp16, bf16, or a class with the same two static methods.
@@ -64,13 +66,21 @@ def DistributedOptimizer(
     groups = _groups(groups, num_groups)
     _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
     names = name_parameters(optimizer.param_groups, named_parameters)
+    attributes = {
+        "_parameter_names": names,
+        "op": op,
+        "process_set": process_set,
+        "gradient_predivide_factor": gradient_predivide_factor,
+        "sparse_as_dense": sparse_as_dense,
+        "backward_passes_per_step": backward_passes_per_step,
+    }
     ranks = size()  # before anything that does not need hvd.init(), but would be wrong without
     if op == Adasum and ranks > 1:
         if process_set is not global_process_set:
             raise NotImplementedError("op=hvd.Adasum works on the global process set only")
         if not num_rank_is_power_2(ranks):
             raise NotImplementedError(f"op=hvd.Adasum needs a power of two of ranks, there are {ranks}")
-        return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), backward_passes_per_step)
+        return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), attributes)
     reduction = Reduction(
         op=Average if op == Adasum else op,  # of one rank
         prescale=1.0 / gradient_predivide_factor,
@@ -83,7 +93,7 @@ def DistributedOptimizer(
     # An elastic job may grow: the hooks must be there already.
     if process_set.included() and (ranks > 1 or config.read(os.environ).elastic):
         reducer = GradientReducer(_units(names, groups, process_set), reduction, backward_passes_per_step)
-    return _rebuilt(optimizer, _reducing_class, reducer, backward_passes_per_step)
+    return _rebuilt(optimizer, _reducing_class, reducer, attributes)
 
 
 def _groups(groups: Any, num_groups: int) -> Any:
@@ -138,7 +148,7 @@ def _rebuilt(
     optimizer: torch.optim.Optimizer,
     make_class: Callable[[type[torch.optim.Optimizer]], type[Any]],
     worker: object,
-    passes: int,
+    attributes: dict[str, Any],
 ) -> Any:
     """An instance of the class that `make_class` derives from the optimizer's, with all that belongs to it.
 
@@ -149,7 +159,8 @@ def _rebuilt(
         base = base._horovod_base  # distributed already: wrapped anew
     derived = make_class(base)
     derived.__name__, derived.__qualname__ = base.__name__, base.__qualname__
-    derived.__module__, derived.__doc__ = base.__module__, base.__doc__
+    derived.__doc__ = base.__doc__
+    derived.__module__ = __name__  # tools find out by str(type(optimizer)) that it is a distributed one
     derived._horovod_base = base
     result: Any = object.__new__(derived)
     result.__dict__.update(optimizer.__dict__)
@@ -159,8 +170,17 @@ def _rebuilt(
     result._horovod = worker
     result._should_synchronize = True
     result._synchronized = False
-    result.backward_passes_per_step = passes
+    result.__dict__.update(attributes)
     return result
+
+
+def _named_last_group(optimizer: Any) -> dict[torch.Tensor, str]:
+    """Gives names to the parameters of the group that was added last."""
+    number = len(optimizer.param_groups) - 1
+    parameters = optimizer.param_groups[-1]["params"]
+    names = {parameter: unnamed(number, index) for index, parameter in enumerate(parameters)}
+    optimizer._parameter_names.update(names)
+    return names
 
 
 def _refuse_to_pickle(self: Any, protocol: Any = None) -> NoReturn:
@@ -203,7 +223,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
             elif self._should_synchronize:
                 if self._synchronized:
                     warnings.warn(
-                        "step() after synchronize() combines the gradients once more; to avoid that, use "
+                        # Programs look for the beginning of this.
+                        "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): "
+                        "it combines the gradients once more; to avoid that, use "
                         "`with optimizer.skip_synchronize(): optimizer.step()`",
                         stacklevel=2,
                     )
@@ -219,7 +241,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
         @functools.wraps(base.zero_grad)
         def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
             if self._horovod is not None:
-                if self._horovod.in_flight:
+                if self._horovod.failed:
+                    self._horovod.clear_up()
+                elif self._horovod.in_flight:
                     raise AssertionError(
                         "zero_grad() after backward() and before step() or synchronize(): the gradients are "
                         "still being combined; call it after step()"
@@ -237,10 +261,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
         @functools.wraps(base.add_param_group)
         def add_param_group(self, param_group: dict[str, Any]) -> Any:
             result = super().add_param_group(param_group)
-            if self._horovod is not None:
-                number = len(self.param_groups) - 1
-                for index, parameter in enumerate(self.param_groups[-1]["params"]):
-                    self._horovod.add([(parameter, unnamed(number, index))])
+            for named in _named_last_group(self).items():
+                if self._horovod is not None:
+                    self._horovod.add([named])
             return result
 
         def set_backward_passes_per_step(self, passes: int) -> None:
@@ -296,9 +319,7 @@ def _adasum_class(base: type[Any]) -> type[Any]:
         @functools.wraps(base.add_param_group)
         def add_param_group(self, param_group: dict[str, Any]) -> Any:
             result = super().add_param_group(param_group)
-            number = len(self.param_groups) - 1
-            for index, parameter in enumerate(self.param_groups[-1]["params"]):
-                self._horovod.names[parameter] = unnamed(number, index)
+            self._horovod.names.update(_named_last_group(self))
             return result
 
         def set_backward_passes_per_step(self, passes: int) -> None:

@@ -17,7 +17,7 @@ from horovod.torch.ops import allgather_async
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], Tensor]:
-    """Sum or Average of sparse COO tensors of one shape.
+    """Sum or Average of sparse COO tensors of one shape; the average of integers is floating.
 
     Returns a function that waits and gives a new sparse tensor, which is not coalesced: it has the entries of
     all ranks. Called again it gives the same tensor.
@@ -41,8 +41,10 @@ def sparse_allreduce_async(
             finally:
                 all_values = table.synchronize(values)
             if op == Average:
+                # Integers become floating numbers, as in any division of torch's: these are parts of sums,
+                # and truncated parts would add up to something else.
                 floating = all_values.is_floating_point() or all_values.is_complex()
-                all_values = all_values.div_(size, rounding_mode=None if floating else "trunc")
+                all_values = all_values.div_(size) if floating else all_values / size
             try:
                 # Indices of other ranks: one that is too large for this shape would write anywhere.
                 result = torch.sparse_coo_tensor(

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.nn import Embedding, EmbeddingBag, Module
+from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from horovod.common.basics import rank
 from horovod.common.objects import allgather_object, broadcast_object
+from horovod.torch._zero_gradient import zero_gradient
 from horovod.torch.ops import broadcast_async_, synchronize
 
 
@@ -34,28 +36,44 @@ class _Description(NamedTuple):
     others: dict[Any, Any]
 
 
-def broadcast_optimizer_state(
-    optimizer: Optimizer, root_rank: int, model: torch.nn.Module | None = None
-) -> None:
+def broadcast_optimizer_state(optimizer: Optimizer, root_rank: int, model: Module | None = None) -> None:
     """Gives the optimizers of all ranks the state and the options (learning rate, ...) of the root's.
 
-    Parameters and gradients stay as they are. The optimizers must have the same parameters on all ranks;
-    plain and distributed ones work. `model` is accepted for compatibility. ValueError for LBFGS.
+    Parameters stay as they are, and so do gradients; but if the root's state is empty, parameters without a
+    gradient get one of zeros, which programs rely on. It is sparse for SparseAdam, and for the embeddings of
+    `model` that have sparse gradients. The optimizers must have the same parameters on all ranks; plain and
+    distributed ones work. ValueError for LBFGS.
     """
     if isinstance(optimizer, LBFGS):
         raise ValueError("the state of torch.optim.LBFGS can't be broadcast; use another optimizer")
     _check_same_parameters(optimizer, root_rank)
     tensors: list[Tensor] = []
+    description: _Description
     if rank() == root_rank:
-        broadcast_object(_describe(optimizer, tensors), root_rank)
+        description = _describe(optimizer, tensors)
+        broadcast_object(description, root_rank)
     else:
-        _adopt(optimizer, broadcast_object(None, root_rank), tensors)
+        description = broadcast_object(None, root_rank)
+        _adopt(optimizer, description, tensors)
     handles = [
         broadcast_async_(tensor, root_rank, f"optimizer_state.{number}")
         for number, tensor in enumerate(tensors)
     ]
     for handle in handles:
         synchronize(handle)
+    # The root decides: a gradient may be dense or sparse, but not by rank.
+    if not description.state and not description.others:
+        _fill_in_gradients(optimizer, model)
+
+
+def _fill_in_gradients(optimizer: Optimizer, model: Module | None) -> None:
+    """Zeros for parameters without a gradient: those of the empty step that once was necessary here."""
+    embeddings = [m for m in model.modules() if isinstance(m, Embedding | EmbeddingBag)] if model else []
+    sparse = {embedding.weight for embedding in embeddings if embedding.sparse}
+    for parameter in _parameters(optimizer):
+        if parameter.requires_grad and parameter.grad is None:
+            is_sparse = isinstance(optimizer, SparseAdam) or parameter in sparse
+            parameter.grad = zero_gradient(parameter, 1 if is_sparse else 0)
 
 
 def _check_same_parameters(optimizer: Optimizer, root_rank: int) -> None:

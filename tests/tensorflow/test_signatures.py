@@ -112,3 +112,14 @@ def test_signature(module: Any, name: str, expected: str) -> None:
         function = getattr(function, part)
     parameters = inspect.signature(function).parameters.values()
     assert " ".join(map(shown, parameters)) == expected
+
+
+def test_mpi_ops() -> None:
+    ops = tensorflow.mpi_ops
+    assert ops.check_num_rank_power_of_2(4) and not ops.check_num_rank_power_of_2(6)
+    assert ops.num_rank_is_power_2(8) and isinstance(ops.gpu_available("tensorflow"), bool)
+    assert ops.add_process_set is tensorflow.add_process_set
+    assert ops.remove_process_set is tensorflow.remove_process_set
+    assert ops.handle_average_backwards_compatibility(None, None) == ops.Average
+    with pytest.warns(DeprecationWarning, match="average"):
+        assert ops.handle_average_backwards_compatibility(None, False) == ops.Sum

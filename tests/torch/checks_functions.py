@@ -112,10 +112,16 @@ def check_one_optimizer(
         group["lr"] = group["lr"] * 0 + 0.25 * (hvd.rank() + 1)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     gradients = [parameter.grad for parameter in model.parameters()]
+    fresh = hvd.broadcast_object(not optimizer.state)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     what = (kind.__name__, options, steps)
     assert all(map(torch.equal, before, model.parameters())), what
-    assert all(a is p.grad for a, p in zip(gradients, model.parameters(), strict=True)), what
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        if gradient is None and fresh:
+            assert parameter.grad is not None and not parameter.grad.to_dense().any(), what
+            assert parameter.grad.is_sparse == (kind is torch.optim.SparseAdam), what
+        else:
+            assert parameter.grad is gradient, what
     states = hvd.allgather_object(flat(optimizer.state_dict()))
     assert all(state == states[0] for state in states), (what, states)
     assert states[0]["param_groups"][0]["lr"] in (0.25, ("torch.float32", 0.25)), (what, states[0])
@@ -124,6 +130,23 @@ def check_one_optimizer(
     step(model, optimizer)
     states = hvd.allgather_object(flat([optimizer.state_dict(), model.state_dict()]))
     assert all(state == states[0] for state in states), (what, states)
+
+
+def check_gradients_after_a_fresh_optimizer_state() -> None:
+    """Programs broadcast them right away, though nothing has computed any."""
+    embedding, layer = nn.Embedding(4, 3, sparse=True), nn.Linear(3, 2)
+    layer.bias.requires_grad_(False)
+    model = nn.Sequential(embedding, layer)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, 0, model)
+    assert layer.weight.grad is not None and layer.bias.grad is None
+    assert hvd.broadcast(layer.weight.grad, root_rank=0).tolist() == [[0.0] * 3] * 2
+    assert embedding.weight.grad is not None and embedding.weight.grad.is_sparse
+    model(torch.tensor([hvd.rank()])).sum().backward()  # without zero_grad()
+    optimizer.step()
+    assert embedding.weight.grad.is_sparse and layer.weight.grad.any()
+    assert not optimizer.state[layer.bias]
 
 
 def check_optimizer_tensors_stay_the_same_objects() -> None:

@@ -299,6 +299,12 @@ def check_sparse() -> None:
         assert result.is_sparse and not result.is_coalesced() and finish() is result
         assert result._nnz() == 3 * size
         close(result.to_dense(), expected)
+    whole = torch.sparse_coo_tensor(torch.tensor([[0, 1]]), torch.tensor([1, -rank]), (2,))
+    averaged = hvd.sparse_allreduce_async(whole, "whole", hvd.Average)().to_dense()
+    assert averaged.dtype is torch.float32
+    close(averaged, torch.tensor([1.0, -sum(range(size)) / size]))
+    summed = hvd.sparse_allreduce_async(whole, "whole", hvd.Sum)().to_dense()
+    same(summed, torch.tensor([size, -sum(range(size))]))
     rows = torch.sparse_coo_tensor(torch.arange(rank)[None], torch.ones(rank), (size,))  # none on rank 0
     expected = torch.tensor([float(size - 1 - i) for i in range(size)])
     same(hvd.sparse_allreduce_async(rows, None, hvd.Sum)().to_dense(), expected)

@@ -39,12 +39,31 @@ def check_class() -> None:
     assert type(optimizer).__name__ == "SGD" and isinstance(optimizer, torch.optim.SGD)
     assert type(optimizer).__mro__[1:] == torch.optim.SGD.__mro__
     assert repr(optimizer).startswith("SGD (") and optimizer.defaults["lr"] == 0.5
-    assert optimizer.backward_passes_per_step == 1
+    assert "horovod" in str(type(optimizer))
     for operation in (pickle.dumps, copy.copy, copy.deepcopy):
         with raises(TypeError, "state_dict"):
             operation(optimizer)
     pickle.loads(pickle.dumps(optimizer.state_dict()))
     copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+
+
+def check_attributes() -> None:
+    """What programs read; also of parameters that are added later."""
+    model, optimizer = one_layer(gradient_predivide_factor=2.0)
+    assert optimizer._parameter_names == {model.weight: "weight", model.bias: "bias"}
+    assert optimizer.op == hvd.Average and optimizer.process_set is hvd.global_process_set
+    assert optimizer.gradient_predivide_factor == 2.0 and optimizer.sparse_as_dense is False
+    assert optimizer.backward_passes_per_step == 1
+    late = nn.Parameter(torch.ones(2))
+    optimizer.add_param_group({"params": [late]})
+    assert optimizer._parameter_names[late] == "allreduce.noname.1.0"
+    if hvd.size() == 2:
+        model, optimizer = one_layer(op=hvd.Adasum, backward_passes_per_step=3)
+        assert optimizer._parameter_names == {model.weight: "weight", model.bias: "bias"}
+        assert optimizer.op == hvd.Adasum and optimizer.backward_passes_per_step == 3
+        optimizer.add_param_group({"params": [late]})
+        assert optimizer._parameter_names[late] == "allreduce.noname.1.0"
+        assert "horovod" in str(type(optimizer))
 
 
 def check_any_constructor() -> None:
@@ -218,7 +237,8 @@ def check_synchronize() -> None:
         backward(model)
         optimizer.synchronize()
         optimizer.step()
-    assert len(caught) == 1 and "skip_synchronize" in str(caught[0].message), caught
+    words = "optimizer.step() called without optimizer.skip_synchronize()"
+    assert len(caught) == 1 and words in str(caught[0].message), caught
     assert caught[0].filename == __file__
     assert_same_on_all_ranks(model)
 
@@ -270,6 +290,36 @@ def check_frozen_and_added_parameters() -> None:
     assert late.bias.grad is not None and late.bias.grad.tolist() == [1.0, 1.0]
     for each in (model, late):
         assert_same_on_all_ranks(each)
+
+
+def check_unfrozen_group_members() -> None:
+    """Between zero_grad() and backward(), when the gradients that a group waits for are counted already."""
+    width = 400
+    inputs = torch.full((1, width), hvd.rank() + 1.0)
+    expected = width * total(lambda r: r + 1) / hvd.size()
+    for before in (0, 1):  # steps with the member, which has a hook after the first
+        for late in (0, 1):  # its gradient comes after the other's, or before it
+            # Large enough to be sent at once
+            model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(2)])
+            for tensor in model.state_dict().values():
+                tensor.fill_(1)
+            member = model[late].weight
+            member.requires_grad_(before == 1)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), groups=1
+            )
+            for _ in range(2):
+                model(inputs).sum().backward()
+                optimizer.step()
+                member.requires_grad_(False)
+                optimizer.zero_grad()
+            member.requires_grad_(True)
+            for _ in range(2):
+                model(inputs).sum().backward()
+                optimizer.step()
+                for layer in model:
+                    assert (layer.weight.grad == expected).all(), (before, late, layer.weight.grad)
+                optimizer.zero_grad()
 
 
 def check_shared_parameters() -> None:
@@ -421,6 +471,47 @@ def check_disagreement() -> None:
     optimizer.step()
     assert parameters["same"].grad is not None
     assert parameters["same"].grad.tolist() == [total(float) / hvd.size()] * 2
+
+
+def check_zero_grad_after_a_failed_backward() -> None:
+    """What was sent before the failure is not in the way, in backward() or in synchronize()."""
+
+    class Fails:
+        broken = True
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            return tensor.to(torch.float8_e4m3fn) if Fails.broken and tensor.shape[1] == 300 else tensor, None
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+            return tensor
+
+    torch.manual_seed(4)
+    # Large enough to be sent at once
+    model = nn.Sequential(nn.Linear(300, 2000, bias=False), nn.Linear(2000, 100, bias=False))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), compression=Fails
+    )
+    inputs = torch.full((1, 300), hvd.rank() + 1.0)
+    with raises(ValueError, "float8"):
+        model(inputs).sum().backward()
+    optimizer.zero_grad()
+    assert not optimizer._horovod.in_flight
+    with raises(ValueError, "float8"):
+        model(inputs).sum().backward()
+    with raises(ValueError, "float8"):
+        optimizer.synchronize()
+    optimizer.zero_grad()
+    Fails.broken = False
+    for _ in range(2):
+        model(inputs).sum().backward()
+        with raises(AssertionError, "zero_grad"):
+            optimizer.zero_grad()
+        optimizer.step()
+        expected = model[1].weight.sum(0) * total(lambda r: r + 1) / hvd.size()
+        assert torch.allclose(model[0].weight.grad[:, 0], expected, atol=1e-5)
+        optimizer.zero_grad()
 
 
 def check_compiled() -> None:
