@@ -147,8 +147,8 @@ def check_sparse_gradients() -> None:
     trained_on_words(dense, True)
 
 
-def mixed_fit(optimizer: Any, poison: bool, **options: Any) -> Any:
-    """Half precision; `poison`: rank 0's second batch has gradients that are not finite, on that rank."""
+def mixed_fit(optimizer: Any, poison: bool, poisoned: int = 1, **options: Any) -> Any:
+    """Half precision; `poison`: rank 0's second (or other) batch has gradients that are not finite there."""
     policy = keras.mixed_precision
     policy.set_global_policy("mixed_float16")
     try:
@@ -158,7 +158,7 @@ def mixed_fit(optimizer: Any, poison: bool, **options: Any) -> Any:
     model.compile(optimizer, "mse", **options)
     x, y = share(X).copy(), share(Y)
     if poison and hvd.rank() == 0:
-        x[HALF] = np.inf
+        x[poisoned * HALF] = np.inf
     model.fit(x, y, batch_size=HALF, verbose=0, shuffle=False)
     return model
 
@@ -178,3 +178,23 @@ def check_mixed_precision() -> None:
         assert type(model.optimizer).__name__.startswith("LossScaleOptimizer")
     passes = hvd.DistributedOptimizer(scale(sgd()), backward_passes_per_step=2)
     assert_same_everywhere(mixed_fit(passes, poison=True).get_weights())
+
+
+def check_first_step_within_a_loss_scale_optimizer() -> None:
+    """Eagerly and in a loop of one's own the first apply() builds the optimizer."""
+    if LEGACY:
+        return
+    scale = keras.optimizers.LossScaleOptimizer
+    alone = loop(scale(sgd()), True, compiled=False)
+    for compiled in (False, True):
+        model = loop(scale(hvd.DistributedOptimizer(sgd())), False, compiled)
+        assert_same_everywhere(model.get_weights())
+        assert_same(model, alone)
+    passes = scale(hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2))
+    model = loop(passes, False, compiled=False)
+    assert_same_everywhere(model.get_weights())
+    assert int(passes.iterations) == STEPS
+    # The ranks differ in what is finite: in the first step, too, they skip together.
+    assert_same_everywhere(
+        mixed_fit(hvd.DistributedOptimizer(sgd()), True, poisoned=0, run_eagerly=True).get_weights()
+    )
