@@ -147,6 +147,16 @@ def check_sparse_gradients() -> None:
     trained_on_words(dense, True)
 
 
+def check_compiled_embedding() -> None:
+    """The ranks' last batches have different numbers of rows."""
+    words = (np.arange(2 * HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
+    rows = 2 * HALF - 3 - hvd.rank()
+    model = word_model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse", jit_compile=True)
+    model.fit(words[:rows], Y[:rows], batch_size=HALF, epochs=2, verbose=0, shuffle=False)
+    assert_same_everywhere(model.get_weights())
+
+
 def mixed_fit(optimizer: Any, poison: bool, poisoned: int = 1, **options: Any) -> Any:
     """Half precision; `poison`: rank 0's second (or other) batch has gradients that are not finite there."""
     policy = keras.mixed_precision

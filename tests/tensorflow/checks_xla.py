@@ -70,6 +70,34 @@ def check_compiled_gradients() -> None:
         np.testing.assert_allclose(actual, wanted, rtol=1e-5)
 
 
+def check_compiled_gradients_of_unknown_shape() -> None:
+    """Those of an embedding have as many rows as the batch; others a shape that depends on it."""
+    n, r = hvd.size(), hvd.rank()
+    table, scale = tf.Variable(tf.ones([n + 1, 2])), tf.Variable(tf.ones([1, 2]))
+    anything = tf.TensorSpec([None], tf.int32), tf.TensorSpec(None, tf.float32)
+
+    def step(words: Any, factors: Any, **options: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, words) * scale * factors)
+        return hvd.DistributedGradientTape(tape, **options).gradient(loss, [table, scale])
+
+    words, factors = tf.constant([n, *[r] * (r + 1)]), tf.fill([r + 2, 1], r + 1.0)
+    for options in (
+        {},
+        {"groups": 1},
+        {"gradient_predivide_factor": 2.0},
+        {"compression": hvd.Compression.fp16},
+    ):
+        expected = [tf.convert_to_tensor(gradient) for gradient in step(words, factors)]
+        run = tf.function(
+            lambda words, factors, options=options: step(words, factors, **options),
+            jit_compile=True,
+            input_signature=anything,
+        )
+        for actual, wanted in zip(run(words, factors), expected, strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-3)
+
+
 def gradient_of(function: Any) -> Any:
     """d(sum(weights * function(x)))/dx as a function of x and the weights."""
 
