@@ -23,10 +23,12 @@ def broadcast_variables(
 
     The variables must be there on all ranks in the same order. `inplace` makes no difference.
     """
-    targets = [tf_variable(variable) for variable in variables]
+    given = list(variables)
+    targets = [tf_variable(variable) for variable in given]
     if not targets:
         return None if _executing_eagerly() else tf.no_op()
-    values = mpi_ops.grouped_broadcast(targets, root_rank, process_set=process_set)
+    name = mpi_ops.name_of(given)
+    values = mpi_ops.grouped_broadcast(targets, root_rank, name, process_set=process_set)
     pairs = zip(targets, values, strict=True)
     assigned = [variable.assign(value, read_value=False) for variable, value in pairs]
     return None if _executing_eagerly() else tf.group(*assigned)

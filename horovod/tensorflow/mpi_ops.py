@@ -277,12 +277,25 @@ def broadcast_(
         raise ValueError(
             "broadcast_() takes either resource variables or ref variables, not both kinds at once"
         )
-    values = grouped_broadcast(variables, root_rank, name, process_set=process_set)
+    values = grouped_broadcast(variables, root_rank, name or name_of(variables), process_set=process_set)
     assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
     if _executing_eagerly():
         return values
     with tf.control_dependencies(assigned):
         return [tf.identity(value) for value in values]
+
+
+def name_of(variables: Sequence[Any]) -> str | None:
+    """The name of a broadcast of variables in a graph, made from those of the first and the last.
+
+    Not from the names of the tensors that are read from them, which number all reads of a rank; and without
+    the numbers that Keras gives to layers of one kind, as a rank may have more of them.
+    """
+    if _executing_eagerly():
+        return None
+    ends = [variables[0]] if len(variables) == 1 else [variables[0], variables[-1]]
+    paths = [re.sub(r"_\d+(?=/|:|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
+    return "_".join(["HorovodBroadcast", *map(_normalize_name, paths)])
 
 
 def _is_resource(variable: Any) -> bool:

@@ -97,9 +97,11 @@ class GradientReduction:
         # By number: the names of gradient tensors depend on shapes and on what else a rank has in its graph.
         prefix = "grad" if use_generic_names else "HorovodAllreduce_grad"
         names = [f"{prefix}_{i}" for i in present]
+        # With the slash it is not within the scopes around, which may differ from rank to rank.
+        scope = f"{self.name}_Allreduce/" if use_generic_names else f"{self.name}_Allreduce"
 
         def reduce() -> list[Any]:
-            with tf.name_scope(f"{self.name}_Allreduce"):
+            with tf.name_scope(scope):
                 return self._reduce(inputs, owners, names)
 
         for i, value in zip(present, self._where_needed(reduce, inputs), strict=True):
