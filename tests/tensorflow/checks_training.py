@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -246,6 +247,31 @@ def check_many_in_flight() -> None:
         total = sum(rank + number for rank in range(hvd.size()))
         for i in (0, 57, 199):
             assert results[i].numpy().tolist() == [float((i + 1) * total)] * (1 + i % 7), (number, i)
+
+
+def check_broadcast_of_a_large_model() -> None:
+    """It does not need the memory of a second one."""
+    count, size = 8, 24 << 20
+    variables = [tf.Variable(tf.zeros([size // 4])) for _ in range(count)]
+
+    def broadcast() -> None:
+        hvd.broadcast_variables(variables, 1, inplace=True)
+
+    for run in (broadcast, tf.function(broadcast)):
+        for number, variable in enumerate(variables):
+            variable.assign(tf.fill([size // 4], float(hvd.rank() + number)))
+        Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is in use now
+        before = memory("VmHWM")
+        run()
+        grown = memory("VmHWM") - before
+        assert grown < count * size * 0.6, (grown, before)
+        assert [variable[-1].numpy() for variable in variables] == [number + 1.0 for number in range(count)]
+
+
+def memory(entry: str) -> int:
+    """Bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(entry))
 
 
 def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
