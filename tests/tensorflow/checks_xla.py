@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -194,3 +195,16 @@ def check_compiled_errors() -> None:
     with raises(tf.errors.OpError, "HorovodAllreduce"):
         compiled(lambda x: hvd.allreduce(x, name="wrong"))(tf.ones([2 + first]))
     assert compiled(lambda x: hvd.allreduce(x, op=hvd.Sum))(tf.ones([])).numpy() == hvd.size()
+
+
+def check_compiled_for_a_gpu() -> None:
+    """The engine is called from the host's memory only. The device list is faked, as there is no GPU."""
+    gpu = [tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    real = tf.config.list_logical_devices
+    with mock.patch.object(
+        tf.config, "list_logical_devices", lambda kind: gpu if kind == "GPU" else real(kind)
+    ):
+        with raises(NotImplementedError, "GPU", "jit_compile=False"):
+            compiled(hvd.allreduce)(tf.ones([2]))
+        with tf.device("CPU:0"):
+            assert compiled(lambda x: hvd.allreduce(x, op=hvd.Sum))(tf.ones([])).numpy() == hvd.size()
