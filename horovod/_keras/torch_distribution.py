@@ -69,8 +69,10 @@ class TorchDistribution:
         if self._passed == 0:
             self._sums = [None if gradient is None else gradient.clone() for gradient in gradients]
         else:
-            for total, gradient in zip(self._sums, gradients, strict=True):
-                if gradient is not None:
+            for i, (total, gradient) in enumerate(zip(self._sums, gradients, strict=True)):
+                if total is None:
+                    self._sums[i] = None if gradient is None else gradient.clone()
+                elif gradient is not None:
                     total.add_(gradient)
         self._passed += 1
         passes = self.options.backward_passes_per_step

@@ -120,7 +120,15 @@ def _target(
 ) -> compiled.Target:
     """What names an operation in a compiled function."""
     naming = _naming(op_type, tensors, name, ignore_name_scope)
-    return compiled.Target(naming["name"], id_of(process_set))
+    return compiled.Target(naming["name"], _id(process_set))
+
+
+def _id(process_set: ProcessSet) -> int:
+    """The set's id; InvalidArgumentError, as for all mistakes of this rank alone, if it is not registered."""
+    try:
+        return id_of(process_set)
+    except ValueError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from None
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
@@ -147,7 +155,7 @@ def _allreduce(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAllreduce", [tensor], name, ignore_name_scope),
     )
 
@@ -174,7 +182,7 @@ def _grouped_allreduce(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
         )
     )
@@ -192,7 +200,7 @@ def allgather(
         return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
     return library.horovod_allgather(
         tensor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAllgather", [tensor], name, ignore_name_scope),
     )
 
@@ -213,7 +221,7 @@ def grouped_allgather(
     return list(
         library.horovod_grouped_allgather(
             tensors,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedAllgather", tensors, name, ignore_name_scope),
         )
     )
@@ -233,7 +241,7 @@ def broadcast(
     return library.horovod_broadcast(
         tensor,
         root_rank=root_rank,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodBroadcast", [tensor], name, ignore_name_scope),
     )
 
@@ -256,7 +264,7 @@ def grouped_broadcast(
         library.horovod_grouped_broadcast(
             tensors,
             root_rank=root_rank,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
     )
@@ -324,7 +332,7 @@ def alltoall(
         tensor,
         numbers,
         even_splits=splits is None,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAlltoall", [tensor], name, ignore_name_scope),
     )
     return output if splits is None else (output, received)
@@ -350,7 +358,7 @@ def _reducescatter(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodReducescatter", [tensor], name, ignore_name_scope),
     )
 
@@ -377,7 +385,7 @@ def _grouped_reducescatter(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedReducescatter", tensors, name, ignore_name_scope),
         )
     )
@@ -392,7 +400,7 @@ def join() -> Any:
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the set has come here. In a TF1 graph this is an op to run."""
     xla.refuse_if_compiling("hvd.barrier()")
-    return library.horovod_barrier(process_set_id=id_of(process_set))
+    return library.horovod_barrier(process_set_id=_id(process_set))
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:

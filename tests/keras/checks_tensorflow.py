@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from typing import Any
 
@@ -57,6 +58,32 @@ def check_loop() -> None:
         assert_same(loop(both, True, compiled, op=hvd_tf.Sum), alone)
     # What is computed from reduced gradients has no mark. Averaging it again changes nothing.
     assert_same(loop(hvd.DistributedOptimizer(sgd()), True, True, clip=True), alone)
+
+
+def check_clipping_of_computed_gradients() -> None:
+    """Legacy Keras: compute_gradients(), clip, apply_gradients(). All ranks clip the same."""
+    if not LEGACY:
+        return
+    rank, w = hvd.rank(), tf.Variable([1.0, 1.0])
+    for optimizer, op in itertools.product((sgd, keras.optimizers.legacy.SGD), (hvd.Average, hvd.Sum)):
+        distributed = hvd.DistributedOptimizer(optimizer(1.0), op=op)
+        compute = [distributed._compute_gradients]
+        compute += [distributed.compute_gradients] if optimizer is sgd else []
+        for each in compute:
+            w.assign([1.0, 1.0])
+            pairs = each(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
+            total = [2.0, 0.5] if op == hvd.Average else [4.0, 1.0]
+            np.testing.assert_allclose(pairs[0][0], total)
+            distributed.apply_gradients([(tf.clip_by_value(g, -0.75, 0.75), v) for g, v in pairs])
+            np.testing.assert_allclose(w, [0.25, 1.0 - min(total[1], 0.75)])
+        # What was not computed there is reduced as ever.
+        w.assign([1.0, 1.0])
+        distributed.apply_gradients([(tf.constant([rank + 1.0, 0.0]), w)])
+        np.testing.assert_allclose(w, [-0.5 if op == hvd.Average else -2.0, 1.0])
+    scaled = keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(sgd(1.0), op=hvd.Sum))
+    w.assign([1.0, 1.0])
+    scaled.minimize(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
+    np.testing.assert_allclose(w, [-3.0, 0.0])
 
 
 def check_passes_in_a_loop() -> None:
