@@ -284,7 +284,7 @@ def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
 
     @tf.function
     def step() -> Any:
-        before = own[0] * 2.0 + plain[1].read_value() if first else 0.0
+        before = plain[1] * 2.0 if first else 0.0
         hvd.broadcast_variables(own, 0)
         hvd.broadcast_variables(plain, 0)
         hvd.broadcast_(plain[:1], 1)
