@@ -9,6 +9,10 @@ from horovod._keras.callable_list import CallableList
 from horovod._keras.classes import distribution_of
 
 _Optimizer: Any = object  # stands for the optimizer's class, which comes next
+_COMPUTE = "compute_gradients"
+
+# An attribute of optimizers between compute_gradients() and apply_gradients()
+_COMPUTED = "_horovod_computed"
 
 
 def is_legacy_optimizer(optimizer: Any) -> bool:
@@ -17,7 +21,7 @@ def is_legacy_optimizer(optimizer: Any) -> bool:
 
 
 class LegacyHook(_Optimizer):  # type: ignore[misc]
-    """Reduces in apply_gradients(), or before it where a loss-scale optimizer aggregates."""
+    """Reduces in compute_gradients(), else in apply_gradients() or where loss scaling aggregates."""
 
     def register_local_var(self, var: Any) -> None:
         """Leaves the gradients of a variable on this rank."""
@@ -29,13 +33,34 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         variables = super().variables
         return CallableList(variables() if callable(variables) else variables)
 
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """As the optimizer's, with the gradients of all ranks: what is clipped then is the same everywhere.
+
+        With backward_passes_per_step > 1 they are this rank's, as apply_gradients() sums them first.
+        """
+        plain = super()
+        compute = plain.compute_gradients if hasattr(plain, _COMPUTE) else plain._compute_gradients
+        pairs = list(compute(*args, **kwargs))
+        distribution = distribution_of(self)
+        if not pairs or distribution.options.backward_passes_per_step != 1:
+            return pairs
+        reduced = distribution.reduce([g for g, _ in pairs], [v for _, v in pairs])
+        self.__dict__[_COMPUTED] = True
+        return list(zip(reduced, [v for _, v in pairs], strict=True))
+
+    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
+        """The name of compute_gradients() in the older kind, which programs use with both."""
+        older = {} if hasattr(super(), _COMPUTE) else {"grad_loss": grad_loss}
+        return self.compute_gradients(loss, var_list, tape=tape, **older)
+
     def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's, with the gradients of all ranks.
 
-        Not reduced if the caller says that they are: skip_gradients_aggregation=True, or for the older kind
+        Not reduced if compute_gradients() did it, whatever has become of them since; or if the caller says
+        that they are: skip_gradients_aggregation=True, or for the older kind
         experimental_aggregate_gradients=False.
         """
-        pairs = list(grads_and_vars)
+        pairs = self._horovod_marked(grads_and_vars)
         aggregated = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
             "experimental_aggregate_gradients", True
         )
@@ -62,7 +87,7 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         return super()._aggregate_gradients(self._horovod_aggregated(grads_and_vars))
 
     def _horovod_aggregated(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
-        pairs = list(grads_and_vars)
+        pairs = self._horovod_marked(grads_and_vars)
         distribution = distribution_of(self)
         fresh = any(gradient is not None and not distribution.is_reduced(gradient) for gradient, _ in pairs)
         if fresh and distribution.options.backward_passes_per_step != 1:
@@ -74,6 +99,15 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
             return pairs
         reduced = distribution.reduce([g for g, _ in pairs], [v for _, v in pairs])
         return list(zip(reduced, [v for _, v in pairs], strict=True))
+
+    def _horovod_marked(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
+        """The pairs; those made from what compute_gradients() gave are marked as reduced."""
+        from horovod.tensorflow.reduced import mark_reduced
+
+        pairs = list(grads_and_vars)
+        if self.__dict__.pop(_COMPUTED, False):
+            mark_reduced(gradient for gradient, _ in pairs)
+        return pairs
 
     def _horovod_create_variables(self, variables: Any) -> None:
         # Otherwise made in apply_gradients(), which is in a branch of the graph then.

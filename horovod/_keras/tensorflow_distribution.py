@@ -32,7 +32,7 @@ class TensorFlowDistribution:
         self._local = LocalVariables(options.process_set, options.scale_local_gradients)
         # Sums of the passes since the last step. Not the optimizer's variables, so never saved with it.
         self._passed: Any = None
-        self._sums: list[Any] = []
+        self._sums: dict[int, Any] = {}  # by place; a gradient that is None at first may be there later
 
     def add_local(self, variable: Any) -> None:
         """See Distribution."""
@@ -53,16 +53,15 @@ class TensorFlowDistribution:
         dense = [self._dense(gradient) for gradient in gradients]
         present = _places(dense, lambda gradient: gradient is not None)
         reduced = {i for i in present if is_reduced(gradients[i])}
-        self._make_sums([dense[i] for i in present])
-        for total, i in zip(self._sums, present, strict=True):
-            total.assign_add(dense[i])
+        self._make_sums({i: dense[i] for i in present})
+        for i in present:
+            self._sums[i].assign_add(dense[i])
         self._passed.assign_add(1)
 
         def complete() -> Any:
             sums: list[Any] = list(dense)
-            for total, i in zip(self._sums, present, strict=True):
+            for i, total in self._sums.items():
                 sums[i] = tf.identity(total)
-            for total in self._sums:
                 total.assign(tf.zeros_like(total))
             self._passed.assign(0)
             whole = self._reduce_all_but(reduced, sums, variables)
@@ -97,15 +96,13 @@ class TensorFlowDistribution:
             results[i] = value
         return mark_reduced(results)
 
-    def _make_sums(self, gradients: list[Any]) -> None:
-        if self._passed is not None:
-            return
+    def _make_sums(self, gradients: dict[int, Any]) -> None:
         with tf.init_scope():  # also from within a tf.function, where variables may not be made later
-            self._sums = [
-                tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False)
-                for gradient in gradients
-            ]
-            self._passed = tf.Variable(0, trainable=False)
+            for i, gradient in gradients.items():
+                if i not in self._sums:
+                    self._sums[i] = tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False)
+            if self._passed is None:
+                self._passed = tf.Variable(0, trainable=False)
 
     def _dense(self, gradient: Any) -> Any:
         if not isinstance(gradient, tf.IndexedSlices):

@@ -12,6 +12,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.util import _executing_eagerly, tf_variable
 
+_BYTES_AT_ONCE = 64 << 20
+
 
 def broadcast_variables(
     variables: Iterable[Any],
@@ -21,15 +23,37 @@ def broadcast_variables(
 ) -> Any:
     """Overwrites variables with the root's. In a TF1 graph it returns the op that does so when it is run.
 
-    The variables must be there on all ranks in the same order. `inplace` makes no difference.
+    The variables must be there on all ranks in the same order. `inplace` makes no difference: beside them
+    only a part of their values, or one variable's, is in memory at a time.
     """
-    targets = [tf_variable(variable) for variable in variables]
+    given = list(variables)
+    targets = [tf_variable(variable) for variable in given]
     if not targets:
         return None if _executing_eagerly() else tf.no_op()
-    values = mpi_ops.grouped_broadcast(targets, root_rank, process_set=process_set)
-    pairs = zip(targets, values, strict=True)
-    assigned = [variable.assign(value, read_value=False) for variable, value in pairs]
+    name = mpi_ops.name_of(given)
+    assigned: list[Any] = []
+    for part in _parts(targets):
+        # One after another: each part's values are in memory twice while it is under way.
+        with tf.control_dependencies(assigned):
+            values = mpi_ops.grouped_broadcast(part, root_rank, name, process_set=process_set)
+        pairs = zip(part, values, strict=True)
+        assigned = [variable.assign(value, read_value=False) for variable, value in pairs]
+        del values, pairs
     return None if _executing_eagerly() else tf.group(*assigned)
+
+
+def _parts(variables: list[Any]) -> list[list[Any]]:
+    """Consecutive variables of at most _BYTES_AT_ONCE together, the same on all ranks."""
+    parts: list[list[Any]] = [[]]
+    held = 0
+    for variable in variables:
+        size = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
+        if parts[-1] and held + size > _BYTES_AT_ONCE:
+            parts.append([])
+            held = 0
+        parts[-1].append(variable)
+        held += size
+    return parts
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

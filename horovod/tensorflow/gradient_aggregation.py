@@ -88,5 +88,11 @@ class LocalGradientAggregationHelper:
 
 
 def _variable(name: str, initial: Any) -> Any:
-    # Global, so that the program's own initializer and the broadcast at the start include it.
-    return tf.compat.v1.Variable(initial, trainable=False, use_resource=True, name=name)
+    # Local: checkpoints have nothing of it, so those of programs without it fit.
+    return tf.compat.v1.Variable(
+        initial,
+        trainable=False,
+        use_resource=True,
+        name=name,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+    )

@@ -137,7 +137,15 @@ def _target(
 ) -> compiled.Target:
     """What names an operation in a compiled function."""
     naming = _naming(op_type, tensors, name, ignore_name_scope)
-    return compiled.Target(naming["name"], id_of(process_set))
+    return compiled.Target(naming["name"], _id(process_set))
+
+
+def _id(process_set: ProcessSet) -> int:
+    """The set's id; InvalidArgumentError, as for all mistakes of this rank alone, if it is not registered."""
+    try:
+        return id_of(process_set)
+    except ValueError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from None
 
 
 def _tensors(values: Sequence[Any]) -> list[Any]:
@@ -164,7 +172,7 @@ def _allreduce(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAllreduce", [tensor], name, ignore_name_scope),
     )
 
@@ -191,7 +199,7 @@ def _grouped_allreduce(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
         )
     )
@@ -209,7 +217,7 @@ def allgather(
         return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
     return library.horovod_allgather(
         tensor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAllgather", [tensor], name, ignore_name_scope),
     )
 
@@ -230,7 +238,7 @@ def grouped_allgather(
     return list(
         library.horovod_grouped_allgather(
             tensors,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedAllgather", tensors, name, ignore_name_scope),
         )
     )
@@ -250,7 +258,7 @@ def broadcast(
     return library.horovod_broadcast(
         tensor,
         root_rank=root_rank,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodBroadcast", [tensor], name, ignore_name_scope),
     )
 
@@ -273,7 +281,7 @@ def grouped_broadcast(
         library.horovod_grouped_broadcast(
             tensors,
             root_rank=root_rank,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
     )
@@ -294,12 +302,25 @@ def broadcast_(
         raise ValueError(
             "broadcast_() takes either resource variables or ref variables, not both kinds at once"
         )
-    values = grouped_broadcast(variables, root_rank, name, process_set=process_set)
+    values = grouped_broadcast(variables, root_rank, name or name_of(variables), process_set=process_set)
     assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
     if _executing_eagerly():
         return values
     with tf.control_dependencies(assigned):
         return [tf.identity(value) for value in values]
+
+
+def name_of(variables: Sequence[Any]) -> str | None:
+    """The name of a broadcast of variables in a graph, made from those of the first and the last.
+
+    Not from the names of the tensors that are read from them, which number all reads of a rank; and without
+    the numbers that Keras gives to layers of one kind, as a rank may have more of them.
+    """
+    if _executing_eagerly():
+        return None
+    ends = [variables[0]] if len(variables) == 1 else [variables[0], variables[-1]]
+    paths = [re.sub(r"_\d+(?=/|:|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
+    return "_".join(["HorovodBroadcast", *map(_normalize_name, paths)])
 
 
 def _is_resource(variable: Any) -> bool:
@@ -328,7 +349,7 @@ def alltoall(
         tensor,
         numbers,
         even_splits=splits is None,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodAlltoall", [tensor], name, ignore_name_scope),
     )
     return output if splits is None else (output, received)
@@ -354,7 +375,7 @@ def _reducescatter(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=id_of(process_set),
+        process_set_id=_id(process_set),
         **_naming("HorovodReducescatter", [tensor], name, ignore_name_scope),
     )
 
@@ -381,7 +402,7 @@ def _grouped_reducescatter(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=id_of(process_set),
+            process_set_id=_id(process_set),
             **_naming("HorovodGroupedReducescatter", tensors, name, ignore_name_scope),
         )
     )
@@ -396,7 +417,7 @@ def join() -> Any:
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the set has come here. In a TF1 graph this is an op to run."""
     xla.refuse_if_compiling("hvd.barrier()")
-    return library.horovod_barrier(process_set_id=id_of(process_set))
+    return library.horovod_barrier(process_set_id=_id(process_set))
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:

@@ -91,12 +91,17 @@ class GradientReduction:
         if self.sparse_as_dense:
             inputs = [tf.convert_to_tensor(value) for value in inputs]
         owners = None if variables is None else [tf_variable(variables[i]) for i in present]
+        if compiling():
+            pairs = zip(inputs, owners or [None] * len(inputs), strict=True)
+            inputs = [_of_known_shape(gradient, owner) for gradient, owner in pairs]
         # By number: the names of gradient tensors depend on shapes and on what else a rank has in its graph.
         prefix = "grad" if use_generic_names else "HorovodAllreduce_grad"
         names = [f"{prefix}_{i}" for i in present]
+        # With the slash it is not within the scopes around, which may differ from rank to rank.
+        scope = f"{self.name}_Allreduce/" if use_generic_names else f"{self.name}_Allreduce"
 
         def reduce() -> list[Any]:
-            with tf.name_scope(f"{self.name}_Allreduce"):
+            with tf.name_scope(scope):
                 return self._reduce(inputs, owners, names)
 
         for i, value in zip(present, self._where_needed(reduce, inputs), strict=True):
@@ -167,6 +172,17 @@ class GradientReduction:
         for i, owner in enumerate(owners):
             groups.setdefault(group_of.get(id(owner), ("alone", i)), []).append(i)
         return groups.values()
+
+
+def _of_known_shape(gradient: Any, owner: Any) -> Any:
+    """A gradient as XLA needs it: a tensor with the shape of its variable.
+
+    How many slices there are depends on a rank's batch, and so may what TensorFlow knows of a shape.
+    """
+    shape = tf.TensorShape(None if owner is None else owner.shape)
+    if isinstance(gradient, tf.IndexedSlices) and shape.is_fully_defined():
+        gradient = tf.IndexedSlices(gradient.values, gradient.indices, tf.constant(shape.as_list(), tf.int64))
+    return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
 
 
 class LocalVariables:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.ops import control_flow_util
 
 from horovod import _core
@@ -67,6 +68,12 @@ def _registered() -> bool:
     return register_xla()
 
 
+def _on_cpu(tensors: Sequence[Any]) -> bool:
+    """Whether the program has placed the function, or what it computes here, on a CPU."""
+    places = [context.context().device_name or "", *(tensor.device for tensor in tensors)]
+    return any("CPU" in place.upper() for place in places)
+
+
 def call(
     operation: Operation,
     tensors: Sequence[Any],
@@ -82,6 +89,12 @@ def call(
         raise NotImplementedError(
             f"TensorFlow {tf.__version__} lets no function that XLA compiles call Horovod: leave "
             "jit_compile=True out (Keras: compile(jit_compile=False))"
+        )
+    if tf.config.list_logical_devices("GPU") and not _on_cpu(tensors):
+        raise NotImplementedError(
+            f"{operation.op_type}: functions that XLA compiles for a GPU can't call Horovod: leave "
+            "jit_compile=True out. Keras compiles by default where there is a GPU: give "
+            "jit_compile=False to model.compile(). What is within tf.device('CPU') may be compiled."
         )
     for tensor in tensors:
         if not tensor.shape.is_fully_defined():

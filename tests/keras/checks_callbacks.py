@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,13 @@ def check_schedule() -> None:
     np.testing.assert_allclose(recorder.rates, 0.1 / (1 + np.arange(2 * STEPS) / STEPS), rtol=1e-6)
 
     recorder = Recorder()
+    power = hvd.callbacks.LearningRateScheduleCallback(0.1, 0.5, start_epoch=1, staircase=False)
+    fit([power, recorder], epochs=2)
+    np.testing.assert_allclose(
+        recorder.rates, [0.1] * STEPS + list(0.1 * 0.5 ** (np.arange(STEPS) / STEPS)), rtol=1e-6
+    )
+
+    recorder = Recorder()
     stairs = hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 1 / (1 + epoch))
     fit([stairs, recorder], epochs=2)
     np.testing.assert_allclose(recorder.rates, np.repeat([0.1, 0.05], STEPS), rtol=1e-6)
@@ -177,8 +186,11 @@ def check_warmup() -> None:
         hvd.callbacks.LearningRateWarmupCallback(warmup_epochs=epochs),  # the optimizer's rate
         hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.2, warmup_epochs=epochs, steps_per_epoch=STEPS),
     ):
-        recorder = Recorder()
-        fit([callback, recorder], hvd.DistributedOptimizer(sgd(0.2)), epochs=epochs + 1)
+        recorder, printed = Recorder(), io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            fit([callback, recorder], hvd.DistributedOptimizer(sgd(0.2)), epochs=epochs + 1)
+        says_so = bool(callback.verbose) and hvd.rank() == 0
+        assert printed.getvalue().count("Epoch 2: finished") == says_so, printed.getvalue()
         np.testing.assert_allclose(recorder.rates, expected, rtol=1e-5)
         assert abs(recorder.logs[-1]["lr"] - 0.2) < 1e-6
 
@@ -195,6 +207,12 @@ def check_best_model() -> None:
             callback.filepath = str(path)
             fit([callback], epochs=2)
             assert path.exists()
+    # Positions: the third is another one in horovod.tensorflow.keras.
+    if hvd.__name__ == "horovod.keras":
+        given = hvd.callbacks.BestModelCheckpoint("loss", 0, "max", 7, True)
+    else:
+        given = hvd.callbacks.BestModelCheckpoint("loss", 0, True, "max", 7)
+    assert given.save_weights_only is True and given.save_freq == 7
 
 
 def check_program_of_the_manual() -> None:

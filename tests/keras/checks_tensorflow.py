@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from typing import Any
 
@@ -57,6 +58,32 @@ def check_loop() -> None:
         assert_same(loop(both, True, compiled, op=hvd_tf.Sum), alone)
     # What is computed from reduced gradients has no mark. Averaging it again changes nothing.
     assert_same(loop(hvd.DistributedOptimizer(sgd()), True, True, clip=True), alone)
+
+
+def check_clipping_of_computed_gradients() -> None:
+    """Legacy Keras: compute_gradients(), clip, apply_gradients(). All ranks clip the same."""
+    if not LEGACY:
+        return
+    rank, w = hvd.rank(), tf.Variable([1.0, 1.0])
+    for optimizer, op in itertools.product((sgd, keras.optimizers.legacy.SGD), (hvd.Average, hvd.Sum)):
+        distributed = hvd.DistributedOptimizer(optimizer(1.0), op=op)
+        compute = [distributed._compute_gradients]
+        compute += [distributed.compute_gradients] if optimizer is sgd else []
+        for each in compute:
+            w.assign([1.0, 1.0])
+            pairs = each(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
+            total = [2.0, 0.5] if op == hvd.Average else [4.0, 1.0]
+            np.testing.assert_allclose(pairs[0][0], total)
+            distributed.apply_gradients([(tf.clip_by_value(g, -0.75, 0.75), v) for g, v in pairs])
+            np.testing.assert_allclose(w, [0.25, 1.0 - min(total[1], 0.75)])
+        # What was not computed there is reduced as ever.
+        w.assign([1.0, 1.0])
+        distributed.apply_gradients([(tf.constant([rank + 1.0, 0.0]), w)])
+        np.testing.assert_allclose(w, [-0.5 if op == hvd.Average else -2.0, 1.0])
+    scaled = keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(sgd(1.0), op=hvd.Sum))
+    w.assign([1.0, 1.0])
+    scaled.minimize(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
+    np.testing.assert_allclose(w, [-3.0, 0.0])
 
 
 def check_passes_in_a_loop() -> None:
@@ -147,8 +174,18 @@ def check_sparse_gradients() -> None:
     trained_on_words(dense, True)
 
 
-def mixed_fit(optimizer: Any, poison: bool, **options: Any) -> Any:
-    """Half precision; `poison`: rank 0's second batch has gradients that are not finite, on that rank."""
+def check_compiled_embedding() -> None:
+    """The ranks' last batches have different numbers of rows."""
+    words = (np.arange(2 * HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
+    rows = 2 * HALF - 3 - hvd.rank()
+    model = word_model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse", jit_compile=True)
+    model.fit(words[:rows], Y[:rows], batch_size=HALF, epochs=2, verbose=0, shuffle=False)
+    assert_same_everywhere(model.get_weights())
+
+
+def mixed_fit(optimizer: Any, poison: bool, poisoned: int = 1, **options: Any) -> Any:
+    """Half precision; `poison`: rank 0's second (or other) batch has gradients that are not finite there."""
     policy = keras.mixed_precision
     policy.set_global_policy("mixed_float16")
     try:
@@ -158,7 +195,7 @@ def mixed_fit(optimizer: Any, poison: bool, **options: Any) -> Any:
     model.compile(optimizer, "mse", **options)
     x, y = share(X).copy(), share(Y)
     if poison and hvd.rank() == 0:
-        x[HALF] = np.inf
+        x[poisoned * HALF] = np.inf
     model.fit(x, y, batch_size=HALF, verbose=0, shuffle=False)
     return model
 
@@ -178,3 +215,23 @@ def check_mixed_precision() -> None:
         assert type(model.optimizer).__name__.startswith("LossScaleOptimizer")
     passes = hvd.DistributedOptimizer(scale(sgd()), backward_passes_per_step=2)
     assert_same_everywhere(mixed_fit(passes, poison=True).get_weights())
+
+
+def check_first_step_within_a_loss_scale_optimizer() -> None:
+    """Eagerly and in a loop of one's own the first apply() builds the optimizer."""
+    if LEGACY:
+        return
+    scale = keras.optimizers.LossScaleOptimizer
+    alone = loop(scale(sgd()), True, compiled=False)
+    for compiled in (False, True):
+        model = loop(scale(hvd.DistributedOptimizer(sgd())), False, compiled)
+        assert_same_everywhere(model.get_weights())
+        assert_same(model, alone)
+    passes = scale(hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2))
+    model = loop(passes, False, compiled=False)
+    assert_same_everywhere(model.get_weights())
+    assert int(passes.iterations) == STEPS
+    # The ranks differ in what is finite: in the first step, too, they skip together.
+    assert_same_everywhere(
+        mixed_fit(hvd.DistributedOptimizer(sgd()), True, poisoned=0, run_eagerly=True).get_weights()
+    )

@@ -95,6 +95,31 @@ def check_backward_passes() -> None:
     assert_same(trained_together(summed, batch=HALF // 2, run_eagerly=True), plain_sgd())
 
 
+def check_gradient_that_comes_with_a_later_pass() -> None:
+    import numpy as np
+
+    model = small_model()
+    variables = model.trainable_variables[:2]
+    before = [np.asarray(values) for values in model.get_weights()[:2]]
+    optimizer = hvd.DistributedOptimizer(sgd(1.0), backward_passes_per_step=2)
+    ones = [keras_ones(values.shape, hvd.rank() + 1.0) for values in before]
+    for gradients in ([ones[0], None], [ones[0], ones[1]], [None, ones[1]], [ones[0], None]):
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    for values, start, sums in zip(model.get_weights()[:2], before, (3, 2), strict=True):
+        np.testing.assert_allclose(values, start - sums * 1.5, rtol=1e-5)
+
+
+def keras_ones(shape: Any, factor: float) -> Any:
+    import numpy as np
+
+    values = np.full(shape, factor, "float32")
+    if LEGACY:
+        import tensorflow as tf
+
+        return tf.constant(values)
+    return keras.ops.convert_to_tensor(values)
+
+
 def check_own_accumulation_of_keras() -> None:
     if LEGACY:
         return

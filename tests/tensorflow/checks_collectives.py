@@ -316,7 +316,7 @@ def check_process_sets() -> None:
         with raises(tf.errors.InvalidArgumentError, "not in process set"):
             hvd.allreduce(tf.ones([2]), process_set=even)
     assert hvd.remove_process_set(even)
-    with raises(ValueError, "not registered"):
+    with raises(tf.errors.InvalidArgumentError, "not registered"):
         hvd.allreduce(tf.ones([2]), process_set=even)
     assert hvd.process_set_included_op(number) == -3
 

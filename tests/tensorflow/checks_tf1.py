@@ -104,6 +104,25 @@ def check_broadcast_global_variables() -> None:
         assert hvd.broadcast_object(r, 1, session=session) == 1
 
 
+def check_checkpoint_without_passes() -> None:
+    """What was saved with one pass per step is loaded with two."""
+    with tempfile.TemporaryDirectory() as directory:
+        values = []
+        for k in (1, 2):
+            with tf.Graph().as_default():
+                w = tf1.get_variable("w", initializer=10.0, use_resource=True)
+                optimizer = hvd.DistributedOptimizer(
+                    tf1.train.MomentumOptimizer(1.0, 0.9), backward_passes_per_step=k
+                )
+                train_op = optimizer.minimize(w, global_step=tf1.train.get_or_create_global_step())
+                own = f"{directory}/{hvd.rank()}"
+                with tf1.train.MonitoredTrainingSession(checkpoint_dir=own) as session:
+                    session.run(train_op)
+                    session.run(train_op)
+                    values.append(session.run(w))
+        np.testing.assert_allclose(values, [10 - 1 - 1.9, 10 - 1 - 1.9 - (2 + 0.9 * 1.9)], rtol=1e-5)
+
+
 def passes(k: int, average: bool, steps: int) -> list[float]:
     with tf.Graph().as_default(), tf1.Session() as session:
         w = tf1.get_variable("w", initializer=10.0, use_resource=True)
@@ -115,7 +134,8 @@ def passes(k: int, average: bool, steps: int) -> list[float]:
         )
         step = tf1.train.get_or_create_global_step()
         train_op = optimizer.minimize(w * scale, global_step=step)
-        session.run(tf1.global_variables_initializer())
+        assert tf1.global_variables() == [w, step]  # the others are in no checkpoint
+        session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
         values = []
         for i in range(steps):
             session.run(train_op, {scale: (i + 1) * (hvd.rank() + 1.0)})
@@ -182,7 +202,8 @@ def check_adasum_optimizer() -> None:
                 tf1.train.GradientDescentOptimizer(1.0), op=hvd.Adasum, backward_passes_per_step=k
             )
             train_op = optimizer.minimize(tf.reduce_sum(w * [1.0, 2.0]))
-            session.run(tf1.global_variables_initializer())
+            assert tf1.global_variables() == [w]
+            session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
             for _ in range(4):
                 session.run(train_op)
             np.testing.assert_allclose(session.run(w), [6.0, 2.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -246,3 +247,53 @@ def check_many_in_flight() -> None:
         total = sum(rank + number for rank in range(hvd.size()))
         for i in (0, 57, 199):
             assert results[i].numpy().tolist() == [float((i + 1) * total)] * (1 + i % 7), (number, i)
+
+
+def check_broadcast_of_a_large_model() -> None:
+    """It does not need the memory of a second one."""
+    count, size = 8, 24 << 20
+    variables = [tf.Variable(tf.zeros([size // 4])) for _ in range(count)]
+
+    def broadcast() -> None:
+        hvd.broadcast_variables(variables, 1, inplace=True)
+
+    for run in (broadcast, tf.function(broadcast)):
+        for number, variable in enumerate(variables):
+            variable.assign(tf.fill([size // 4], float(hvd.rank() + number)))
+        Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is in use now
+        before = memory("VmHWM")
+        run()
+        grown = memory("VmHWM") - before
+        assert grown < count * size * 0.6, (grown, before)
+        assert [variable[-1].numpy() for variable in variables] == [number + 1.0 for number in range(count)]
+
+
+def memory(entry: str) -> int:
+    """Bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(entry))
+
+
+def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
+    """Rank 0 reads a variable, has a layer and a name scope that others have not."""
+    n, first = hvd.size(), hvd.rank() == 0
+    layers = [tf.keras.layers.Dense(2, kernel_initializer="ones") for _ in range(1 + first)]
+    layers[-1].build([1, 2])
+    own = layers[-1].trainable_weights
+    plain = [tf.Variable([float(hvd.rank())]), tf.Variable(3.0)]
+
+    @tf.function
+    def step() -> Any:
+        before = plain[1] * 2.0 if first else 0.0
+        hvd.broadcast_variables(own, 0)
+        hvd.broadcast_variables(plain, 0)
+        hvd.broadcast_(plain[:1], 1)
+        with tf.name_scope("only_here" if first else "there"), tf.name_scope(str(hvd.rank())):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(own[0]) + plain[0] * (hvd.rank() + 1.0)
+            tape = hvd.DistributedGradientTape(tape)
+            return before, tape.gradient(loss, [*own, *plain], use_generic_names=True)
+
+    for _ in range(2):
+        assert step()[1][2].numpy() == (n + 1) / 2
+    assert plain[0].numpy() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -68,6 +69,34 @@ def check_compiled_gradients() -> None:
         weight.assign(start)
     for actual, wanted in zip(compiled(step)(x), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5)
+
+
+def check_compiled_gradients_of_unknown_shape() -> None:
+    """Those of an embedding have as many rows as the batch; others a shape that depends on it."""
+    n, r = hvd.size(), hvd.rank()
+    table, scale = tf.Variable(tf.ones([n + 1, 2])), tf.Variable(tf.ones([1, 2]))
+    anything = tf.TensorSpec([None], tf.int32), tf.TensorSpec(None, tf.float32)
+
+    def step(words: Any, factors: Any, **options: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, words) * scale * factors)
+        return hvd.DistributedGradientTape(tape, **options).gradient(loss, [table, scale])
+
+    words, factors = tf.constant([n, *[r] * (r + 1)]), tf.fill([r + 2, 1], r + 1.0)
+    for options in (
+        {},
+        {"groups": 1},
+        {"gradient_predivide_factor": 2.0},
+        {"compression": hvd.Compression.fp16},
+    ):
+        expected = [tf.convert_to_tensor(gradient) for gradient in step(words, factors)]
+        run = tf.function(
+            lambda words, factors, options=options: step(words, factors, **options),
+            jit_compile=True,
+            input_signature=anything,
+        )
+        for actual, wanted in zip(run(words, factors), expected, strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-3)
 
 
 def gradient_of(function: Any) -> Any:
@@ -166,3 +195,16 @@ def check_compiled_errors() -> None:
     with raises(tf.errors.OpError, "HorovodAllreduce"):
         compiled(lambda x: hvd.allreduce(x, name="wrong"))(tf.ones([2 + first]))
     assert compiled(lambda x: hvd.allreduce(x, op=hvd.Sum))(tf.ones([])).numpy() == hvd.size()
+
+
+def check_compiled_for_a_gpu() -> None:
+    """The engine is called from the host's memory only. The device list is faked, as there is no GPU."""
+    gpu = [tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    real = tf.config.list_logical_devices
+    with mock.patch.object(
+        tf.config, "list_logical_devices", lambda kind: gpu if kind == "GPU" else real(kind)
+    ):
+        with raises(NotImplementedError, "GPU", "jit_compile=False"):
+            compiled(hvd.allreduce)(tf.ones([2]))
+        with tf.device("CPU:0"):
+            assert compiled(lambda x: hvd.allreduce(x, op=hvd.Sum))(tf.ones([])).numpy() == hvd.size()

@@ -70,16 +70,18 @@ _BOTH_KERAS = {
     # Also without the first, as older programs call it.
     "callbacks.LearningRateWarmupCallback": "initial_lr=None warmup_epochs=5 momentum_correction=True "
     "steps_per_epoch=None verbose=0",
-    "callbacks.BestModelCheckpoint": "monitor='val_loss' verbose=0 mode='auto' save_freq='epoch' "
-    "save_weights_only=False",
 }
 _TF_KERAS = {
     **_BOTH_KERAS,
+    "callbacks.BestModelCheckpoint": "monitor='val_loss' verbose=0 save_weights_only=False mode='auto' "
+    "save_freq='epoch'",
     "DistributedOptimizer": _OPTIMIZER + "backward_passes_per_step=1 average_aggregated_gradients=False "
     "num_groups=0 groups=None process_set scale_local_gradients=True",
 }
 _KERAS = {
     **_BOTH_KERAS,
+    "callbacks.BestModelCheckpoint": "monitor='val_loss' verbose=0 mode='auto' save_freq='epoch' "
+    "save_weights_only=False",
     "DistributedOptimizer": _OPTIMIZER + "num_groups=0 groups=None **options",
     "PartialDistributedOptimizer": _OPTIMIZER + "backward_passes_per_step=1 "
     "average_aggregated_gradients=False groups=None process_set local_layers=None scale_local_gradients=True",

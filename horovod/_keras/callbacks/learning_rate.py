@@ -55,13 +55,12 @@ class LearningRateSchedule(HorovodCallback):
         self.end_epoch = end_epoch
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
+        self.staircase = staircase
         self.current_epoch = 0
         if callable(multiplier):
-            self.staircase = staircase
             self.multiplier = multiplier
         else:
             factor = float(multiplier)
-            self.staircase = True
             self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -164,9 +163,10 @@ class LearningRateWarmup(LearningRateSchedule):
             self.initial_lr = self._rate()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Also says when the warm-up is over."""
+        """Also says when the warm-up is over, once for all ranks."""
         super().on_epoch_end(epoch, logs)
-        if self.verbose > 0 and self.end_epoch is not None and epoch == int(self.end_epoch) - 1:
+        is_last = self.end_epoch is not None and epoch == int(self.end_epoch) - 1
+        if self.verbose > 0 and is_last and basics.rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished the gradual learning rate warmup to {self._rate():g}.")
 
 

@@ -45,3 +45,14 @@ class LearningRateWarmupCallback(LearningRateWarmup, keras.callbacks.Callback): 
 class BestModelCheckpoint(BestModel, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
     __doc__ = BestModel.__doc__
     keras = keras
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+    ) -> None:
+        # In another order than horovod.keras has them, as in the original
+        super().__init__(monitor, verbose, mode, save_freq, save_weights_only)
