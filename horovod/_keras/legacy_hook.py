@@ -38,7 +38,7 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
 
         With backward_passes_per_step > 1 they are this rank's, as apply_gradients() sums them first.
         """
-        plain = super()
+        plain: Any = super()
         compute = plain.compute_gradients if hasattr(plain, _COMPUTE) else plain._compute_gradients
         pairs = list(compute(*args, **kwargs))
         distribution = distribution_of(self)
