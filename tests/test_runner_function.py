@@ -85,6 +85,12 @@ def test_old_names_warn() -> None:
         assert horovod.run(lambda: os.environ["HOROVOD_SIZE"], np=2) == ["2", "2"]
 
 
+@pytest.mark.parametrize("interfaces", [["lo", "eth77"], ("lo", "eth77"), "lo,eth77"])
+def test_interfaces_in_a_list(interfaces: Any) -> None:
+    found = horovod.run(lambda: os.environ["NCCL_SOCKET_IFNAME"], network_interfaces=interfaces)
+    assert found == ["lo,eth77"]
+
+
 def in_a_script(tmp_path: Path, text: str, marker: str) -> subprocess.Popen[str]:
     script = tmp_path / "script.py"
     script.write_text(text)
