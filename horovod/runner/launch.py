@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
-from horovod.runner import environment, flags, mpirun, ssh
+from horovod.runner import environment, flags, kubexec, mpirun, ssh
 from horovod.runner.check_build import check_build
 from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
@@ -95,7 +95,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     directory = os.getcwd()
     # Other machines may have it elsewhere: their agents look for it.
     words = command if remote else resolve(command, directory, environ.get("PATH"))
-    ssh_options = ssh.SshOptions(args.ssh_port, args.ssh_identity_file)
+    ssh_options = ssh.SshOptions(args.ssh_port, args.ssh_identity_file, kubexec.script(environ))
     job = mpirun.MpirunJob(
         size=args.np,
         hosts=hosts,

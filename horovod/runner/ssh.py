@@ -24,6 +24,7 @@ class SshOptions:
 
     port: int | None = None
     identity_file: str | None = None
+    script: str | None = None  # reaches hosts in place of ssh: called with a host and a shell command
 
 
 def command(host: str, options: SshOptions, start_timeout: float, python: str = sys.executable) -> list[str]:
@@ -47,7 +48,7 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str = 
         words += ["-i", options.identity_file]
     # Not the home directory, whose files could shadow modules of the standard library.
     remote = f"cd / && exec {shlex.quote(python)} -c {shlex.quote(_START_AGENT)}"
-    return [*words, "--", host, remote]
+    return [*words, "--", host, remote] if options.script is None else [options.script, host, remote]
 
 
 def ended(code: int, complaints: Sequence[str]) -> str:
