@@ -255,6 +255,7 @@ def read_config_file(text: str, source: str) -> tuple[dict[str, Value], str | No
     if not isinstance(data, dict):
         raise ValueError(f"{source} must consist of sections such as 'params:'")
     controller = data.pop("controller", None)
+    controller = controller.lower() if isinstance(controller, str) else controller
     if controller not in (None, "gloo", "mpi"):
         raise ValueError(f"{source}: controller: {controller!r} is not valid: it must be gloo or mpi")
     known = {(knob.section, knob.key): knob for knob in KNOBS if knob.key}
