@@ -172,7 +172,6 @@ def test_bad_config_file(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["--jsrun"],
         ["--min-np", "1"],
         ["--max-np", "4"],
         ["--slots-per-host", "1"],

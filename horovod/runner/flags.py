@@ -14,7 +14,6 @@ _PREFIX = "knob_"
 
 # Flags that are understood but whose feature does not exist yet: destination -> what it would need.
 _NOT_YET = {
-    "jsrun": "starting through jsrun (--jsrun)",
     "min_np": "elastic jobs (--min-np)",
     "max_np": "elastic jobs (--max-np)",
     "slots_per_host": "elastic jobs (--slots-per-host)",
@@ -141,9 +140,7 @@ class FlagParser:
         controller = group.add_mutually_exclusive_group()
         self._add(controller, "--gloo", action="store_true", help="use the engine's own launcher (default)")
         self._add(controller, "--mpi", action="store_true", help="start with mpirun; MPI then moves the data")
-        self._add(
-            controller, "--jsrun", action="store_true", default=None, help="use jsrun (not supported yet)"
-        )
+        self._add(controller, "--jsrun", action="store_true", help="start with jsrun, in a job of LSF")
 
     def _add_knobs(self) -> None:
         for title in dict.fromkeys(knob.group for knob in KNOBS if knob.flags):
@@ -310,7 +307,7 @@ def interfaces(args: argparse.Namespace) -> str:
 
 def uses_mpirun(args: argparse.Namespace, controller: str | None) -> bool:
     """Whether mpirun is to start the job; ``controller`` is the config file's, which a flag beats."""
-    return bool(args.mpi or (controller == "mpi" and not args.gloo))
+    return bool(args.mpi or (controller == "mpi" and not args.gloo and not args.jsrun))
 
 
 def not_supported(args: argparse.Namespace) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
-from horovod.runner import environment, flags, kubexec, mpirun, ssh
+from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
 from horovod.runner.check_build import check_build
 from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
@@ -39,7 +39,8 @@ class _Request:
     config: Config
     remote: frozenset[str]  # hosts that are not this machine
     ssh: ssh.SshOptions
-    mpirun: mpirun.MpirunJob | None  # None: started by our own launcher
+    mpirun: mpirun.MpirunJob | None  # None: started by our own launcher, or jsrun
+    jsrun: jsrun.JsrunJob | None
 
 
 def run_commandline(argv: Sequence[str] | None = None) -> int:
@@ -49,11 +50,12 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     if args.check_build:
         print(check_build(args.verbose))
         return 0
-    if args.np is None:
-        parser.error("the number of processes is missing: give -np N")
     if not command:
         parser.error("the command is missing: horovodrun -np 2 python train.py")
     try:
+        args.np = args.np or lsf.size(os.environ)
+        if args.np is None:
+            parser.error("the number of processes is missing: give -np N")
         request = _understand(args, command, os.environ)
     except CommandError as error:
         print(f"horovodrun: {error}", file=sys.stderr)
@@ -61,6 +63,8 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"horovodrun: {error}", file=sys.stderr)
         return USAGE_ERROR
+    if request.jsrun is not None:
+        return _run_jsrun(args, request.jsrun)
     if request.mpirun is not None:
         return _run_mpirun(args, request.mpirun)
     if args.dry_run:
@@ -75,11 +79,12 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     if args.config_file is not None:
         from_file, controller = flags.read_config_file(_text_of(args.config_file), args.config_file)
     by_mpirun = flags.uses_mpirun(args, controller)
+    by_jsrun = jsrun.wanted(args.jsrun, bool(args.mpi or args.gloo or controller), environ)
     missing = flags.not_supported(args)
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
     settings = flags.settings(args, from_file, environ)
-    for name in flags.without_effect(args, from_file, by_mpirun):
+    for name in flags.without_effect(args, from_file, by_mpirun or by_jsrun):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     hosts = _hosts(args)
     slots = assign_ranks(hosts, args.np)
@@ -119,6 +124,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         remote=remote,
         ssh=ssh_options,
         mpirun=job if by_mpirun else None,
+        jsrun=jsrun.JsrunJob(job, slots, lsf.hosts(environ)) if by_jsrun else None,
     )
 
 
@@ -145,11 +151,22 @@ def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:
         return NOT_EXECUTABLE
 
 
+def _run_jsrun(args: argparse.Namespace, job: jsrun.JsrunJob) -> int:
+    try:
+        jsrun.execute(job, args.dry_run, args.verbose)
+    except (ValueError, OSError) as error:
+        print(f"horovodrun: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
 def _hosts(args: argparse.Namespace) -> list[HostInfo]:
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:
         return parse_hostfile(_text_of(args.hostfile), args.hostfile)
+    if lsf.inside(os.environ):
+        return lsf.spread(lsf.hosts(os.environ), args.np)
     return [HostInfo("localhost", args.np)]
 
 
