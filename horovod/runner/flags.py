@@ -150,7 +150,7 @@ class FlagParser:
                     self._add_knob(group, knob)
 
     def _add_knob(self, group: argparse._ArgumentGroup, knob: Knob) -> None:
-        dest = _PREFIX + knob.name
+        dest = destination(knob)
         text = (knob.doc + (" No effect." if knob.no_effect else "")).replace("%", "%%")
         if knob.kind is not bool:
             self._add(group, *knob.flags, dest=dest, metavar="X", help=f"{text} Allowed: {knob.allowed()}.")
@@ -225,6 +225,11 @@ class _Deprecated(argparse.Action):
         setattr(namespace, self.dest, self.const)
 
 
+def destination(knob: Knob) -> str:
+    """The attribute of the parsed flags that has the knob's text."""
+    return _PREFIX + knob.name
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -282,7 +287,7 @@ def settings(
     """The variables that flags and config file set in every worker. ValueError names a bad flag."""
     values: dict[str, Value] = dict(from_file)
     for knob in KNOBS:
-        text = getattr(args, _PREFIX + knob.name, None)
+        text = getattr(args, destination(knob), None)
         if text is not None:
             values[knob.name] = _in_units(knob, text, knob.flags[0])
     by_name = {knob.name: knob for knob in KNOBS}
@@ -319,7 +324,7 @@ def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value], mpi
     """Names of the given flags and keys that do nothing in this engine, or with (without) mpirun."""
     names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None and not mpirun]
     for knob in KNOBS:
-        if knob.no_effect and getattr(args, _PREFIX + knob.name, None) is not None:
+        if knob.no_effect and getattr(args, destination(knob), None) is not None:
             names.append(knob.flags[0])
         elif knob.no_effect and knob.name in from_file:
             names.append(f"{knob.section}: {knob.key}")

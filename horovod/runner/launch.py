@@ -15,14 +15,18 @@ from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
 from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
+from horovod.runner.arguments import parse_args
 from horovod.runner.check_build import check_build
 from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
+from horovod.runner.controllers import is_gloo_used, run_controller
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 from horovod.runner.job import Job
 from horovod.runner.network import LOOPBACK, addresses, is_local
 from horovod.runner.plan import Cluster, HostPlan, JobPlan, Worker
 from horovod.runner.processes import hold_standard_descriptors
 from horovod.runner.taskfiles import Errand
+
+__all__ = ["is_gloo_used", "parse_args", "run_commandline", "run_controller"]
 
 USAGE_ERROR = 2
 
