@@ -15,6 +15,8 @@ extern "C" {
 
 #define HVD_API __attribute__((visibility("default")))
 #define HVD_ABI_VERSION 1
+#define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
+#define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
 typedef struct hvd_engine hvd_engine;
 typedef int64_t hvd_handle;
@@ -124,6 +126,12 @@ typedef struct hvd_world {
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
   const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
   const hvd_mpi* mpi;              // mpi; otherwise NULL
+  // HVD_CHANNEL_KEYS_BYTES for each entry of control_fds and liveness_fds: the keys that what is sent and
+  // what is received is authenticated with. NULL: nothing is (tests).
+  const uint8_t* control_keys;
+  const uint8_t* liveness_keys;
+  // HVD_MESH_KEYS_BYTES for each entry of mesh_fds: what is sent over them is encrypted. NULL: it is not.
+  const uint8_t* mesh_keys;
 } hvd_world;
 
 typedef struct hvd_tensor {
@@ -165,6 +173,9 @@ typedef struct hvd_request {
 
 HVD_API int32_t hvd_abi_version(void);
 HVD_API int64_t hvd_shm_bytes(int32_t size);
+
+// HVD_OK if `mesh_keys` can be used here, otherwise hvd_last_error() tells what is missing.
+HVD_API int32_t hvd_can_encrypt(void);
 
 // Starts an engine. NULL on failure, hvd_last_error() then tells why.
 HVD_API hvd_engine* hvd_create(const hvd_world* world);

@@ -35,6 +35,7 @@ DTYPES = (
     "complex64",
     "complex128",
 )
+_CHANNEL_KEY_BYTES, _MESH_KEY_BYTES = 16, 32
 _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
 
 # Reduce operations
@@ -87,6 +88,9 @@ class _World(ctypes.Structure):
         ("local_size", c_int32),
         ("hosts", ctypes.POINTER(c_int32)),
         ("mpi", ctypes.POINTER(_Mpi)),
+        ("control_keys", c_char_p),
+        ("liveness_keys", c_char_p),
+        ("mesh_keys", c_char_p),
     ]
 
 
@@ -124,6 +128,7 @@ class _Request(ctypes.Structure):
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_abi_version": (c_int32, []),
     "hvd_shm_bytes": (c_int64, [c_int32]),
+    "hvd_can_encrypt": (c_int32, []),
     "hvd_create": (c_void_p, [ctypes.POINTER(_World)]),
     "hvd_shutdown": (None, [c_void_p]),
     "hvd_destroy": (None, [c_void_p]),
@@ -176,6 +181,11 @@ _lib = _load(Path(__file__).with_name("libhorovod.so"))
 _free = _lib.hvd_free
 
 
+def encryption_problem() -> str:
+    """What keeps the core from encrypting, or nothing."""
+    return _last_error() if _lib.hvd_can_encrypt() < 0 else ""
+
+
 def shm_bytes(size: int) -> int:
     """The shared memory that `size` ranks of one host need, in bytes."""
     return int(_lib.hvd_shm_bytes(size))
@@ -188,6 +198,13 @@ class PeerLike(Protocol):
     def pid(self) -> int: ...
     @property
     def same_host(self) -> bool: ...
+
+
+class SessionLike(Protocol):
+    @property
+    def send(self) -> bytes: ...
+    @property
+    def receive(self) -> bytes: ...
 
 
 class WorldLike(Protocol):
@@ -215,6 +232,12 @@ class WorldLike(Protocol):
     def shm_fd(self) -> int: ...
     @property
     def hosts(self) -> Sequence[int] | None: ...
+    @property
+    def control_sessions(self) -> Sequence[SessionLike | None]: ...
+    @property
+    def liveness_sessions(self) -> Sequence[SessionLike | None]: ...
+    @property
+    def mesh_sessions(self) -> Sequence[SessionLike | None] | None: ...
 
 
 class Tunables(NamedTuple):
@@ -343,6 +366,12 @@ def _int32_array(values: Sequence[int] | None) -> Any:
     return None if values is None else (c_int32 * len(values))(*values)
 
 
+def _keys(sessions: Sequence[SessionLike | None], size: int) -> bytes:
+    """Those of connections, one after the other, each cut to the size that the core uses."""
+    unused = bytes(2 * size)
+    return b"".join(each.send[:size] + each.receive[:size] if each else unused for each in sessions)
+
+
 class Engine:
     """A running engine. All methods may be called from any thread.
 
@@ -383,6 +412,9 @@ class Engine:
             local_size=world.local_size,
             hosts=_int32_array(world.hosts),
             mpi=None if mpi is None else ctypes.pointer(_Mpi(*mpi)),
+            control_keys=_keys(world.control_sessions, _CHANNEL_KEY_BYTES),
+            liveness_keys=_keys(world.liveness_sessions, _CHANNEL_KEY_BYTES),
+            mesh_keys=_keys(world.mesh_sessions, _MESH_KEY_BYTES) if world.mesh_sessions else None,
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

@@ -138,6 +138,9 @@ def main() -> None:
     addresses = tuple(plan.get("addresses", ()))
     key = bytes.fromhex(plan["key"])
     identity = Identity(rank, size, rank, size, 0, 1, hosts[rank % len(hosts)], address, key, addresses)
+    if plan.get("user"):
+        "load".encode("idna")  # the interpreter's files may be out of reach for that user
+        os.setuid(plan["user"])
     if plan.get("phase"):
         plan_fault(plan["phase"], signal.Signals[plan["signal"]])
     if plan.get("elsewhere"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import util_packages
 from cluster_hosts import Hosts, why_not
 from runner_util import wait_until
 
@@ -23,6 +25,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
+
+
+@pytest.fixture(scope="session")
+def mpirun() -> str:
+    """The path of the system's mpirun."""
+    reason = util_packages.why_not({"mpirun": "openmpi-bin"})
+    if reason is not None:
+        pytest.skip(reason)
+    found = shutil.which("mpirun")
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="session")

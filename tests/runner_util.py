@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import termios
@@ -31,8 +32,14 @@ class Launcher:
     ) -> None:
         """``terminal``, if given, becomes the controlling terminal and all three streams."""
 
-        def control_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        def prepare() -> None:
+            # The tests may run under nohup, or behind a script's "&".
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+            if terminal is not None:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if preexec is not None:
+                preexec()
 
         self.marker = uuid.uuid4().hex
         self.process = subprocess.Popen(
@@ -43,8 +50,16 @@ class Launcher:
             stdout=subprocess.PIPE if terminal is None else terminal,
             stderr=subprocess.PIPE if terminal is None else terminal,
             start_new_session=terminal is not None,
-            preexec_fn=preexec if terminal is None else control_terminal,
+            preexec_fn=prepare,
         )
+
+    def wait_for(self, count: int, text: str) -> None:
+        """Reads stdout until so many lines with ``text`` have come."""
+        assert self.process.stdout is not None
+        while count:
+            line = self.process.stdout.readline().decode(errors="replace")
+            assert line, f"it ended without {text!r}"
+            count -= text in line
 
     def finish(self, seconds: float = 30) -> subprocess.CompletedProcess[str]:
         """Waits for the end; the output is decoded with undecodable bytes replaced."""
@@ -74,7 +89,13 @@ class Launcher:
 
     def agent(self) -> psutil.Process:
         """The agent process."""
-        return next(p for p in self.family() if "horovod.runner.agent" in p.cmdline())
+        guardian = self.guardian()
+        return next(process for process in self.family() if process.ppid() == guardian.pid)
+
+    def guardian(self) -> psutil.Process:
+        """The agent's parent."""
+        agents = [process for process in self.family() if "horovod.runner.agent" in process.cmdline()]
+        return next(process for process in agents if process.ppid() == self.process.pid)
 
 
 def horovodrun(

@@ -7,11 +7,13 @@ import secrets
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from bootstrap_ranks import KEY, ranks
 
 from horovod._bootstrap import auth, doorway
+from horovod._bootstrap.frames import FrameStream
 from horovod._bootstrap.server import PURPOSE, RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
@@ -32,6 +34,34 @@ def test_both_ends_agree_on_the_purpose() -> None:
     shake(initiator, acceptor)
     assert acceptor.purpose == "w|control|2|0"
     assert (acceptor.wanted, initiator.wanted) == (0, 0)
+
+
+def test_both_ends_have_the_same_keys_and_no_two_connections_have() -> None:
+    seen: set[bytes] = set()
+    for _ in range(2):
+        acceptor, initiator = accepting("p"), auth.Initiator(KEY, "p")
+        shake(initiator, acceptor)
+        assert acceptor.session is not None and initiator.session is not None
+        assert acceptor.session.send == initiator.session.receive
+        assert acceptor.session.receive == initiator.session.send
+        seen |= {acceptor.session.send, acceptor.session.receive}
+        assert acceptor.session.send.hex() not in repr(acceptor.session)
+    assert len(seen) == 4
+
+
+def test_a_connection_passed_on_from_another_address_is_refused() -> None:
+    expected = {auth.purpose_tag(KEY, "p"): "p"}
+    shake(auth.Initiator(KEY, "p", "192.0.2.1 5"), auth.Acceptor(KEY, expected, "192.0.2.1 5"))
+    shake(auth.Initiator(KEY, "p"), auth.Acceptor(KEY, expected, "192.0.2.1 5"))  # it only knows a name
+    for place in ("172.17.0.1 5", "192.0.2.1 6"):
+        with pytest.raises(auth.AuthenticationError):
+            shake(auth.Initiator(KEY, "p", place), auth.Acceptor(KEY, expected, "192.0.2.1 5"))
+
+
+def test_how_places_are_written() -> None:
+    assert auth.place_of(("192.0.2.1", 5)) == "192.0.2.1 5"
+    assert auth.place_of(("2001:DB8:0::1", 5, 0, 0)) == auth.place_of(("2001:db8::1%eth0", 5))
+    assert auth.place_of(("host.example", 5)) == auth.place_of("\0unix") == auth.place_of(b"\0unix") == ""
 
 
 @pytest.mark.parametrize(
@@ -165,6 +195,45 @@ def test_a_member_that_never_joins_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
         sock.settimeout(5)
         assert sock.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scope": "²-1:2.0"},
+        {"scope": "9" * 5000 + ":2.0"},
+        {"scope": ["a"]},
+        {"rank": "x"},
+        {"info": None},
+        {"info": {"host": "a", "pid": "9" * 5000}},
+        {"timeout": {}},
+        {"agree": 3},
+        {"type": ["join"]},
+        {"type": "share", "stage": {"a": 1}},
+        {"type": "share"},
+    ],
+)
+def test_nonsense_from_a_member_does_not_end_the_server(wrong: dict[str, Any]) -> None:
+    honest = {
+        "type": "join",
+        "scope": "s",
+        "rank": 0,
+        "size": 2,
+        "timeout": 10.0,
+        "remaining": 10.0,
+        "peer_timeout": 3.0,
+        "info": {"host": "h", "pid": 1},
+        "agree": {},
+    }
+    with (
+        RendezvousServer(KEY) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock,
+        ranks() as running,
+    ):
+        session = auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
+        FrameStream(sock, session).send({**honest, **wrong}, time.monotonic() + 5)
+        running.start_all(2, port=server.port, transport="tcp", scope="t")
+        assert all("error" not in result for result in running.results())
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

@@ -7,9 +7,10 @@ import socket
 import time
 
 from bootstrap_ranks import KEY
+from bootstrap_relay import Relay
 
-from horovod._bootstrap.auth import purpose_tag
-from horovod._bootstrap.dialer import Dialer
+from horovod._bootstrap.auth import Session, purpose_tag
+from horovod._bootstrap.dialer import Dialer, elsewhere, is_own
 from horovod._bootstrap.doorway import Doorway
 
 OTHER_KEY = bytes(32)
@@ -34,7 +35,7 @@ def test_a_stranger_and_a_closed_port_do_not_matter() -> None:
     opened: list[socket.socket] = []
     arrived: list[str] = []
 
-    def accepted(sock: socket.socket, purpose: str) -> None:
+    def accepted(sock: socket.socket, purpose: str, _: Session) -> None:
         arrived.append(purpose)
         sock.close()
 
@@ -44,7 +45,7 @@ def test_a_stranger_and_a_closed_port_do_not_matter() -> None:
         addresses.append(listener.getsockname())
         helpers.append(Doorway(selector, listener, key, {purpose_tag(key, "x"): "x"}, accepted))
     targets = [(socket.AF_INET, address) for address in addresses]
-    dialer = Dialer(selector, KEY, "x", targets, opened.append)
+    dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: opened.append(sock))
     helpers.append(dialer)
     deadline = time.monotonic() + 10
     while not opened:
@@ -57,13 +58,52 @@ def test_a_stranger_and_a_closed_port_do_not_matter() -> None:
         helper.close()
 
 
+def test_a_relay_at_another_address_is_passed_by() -> None:
+    """Who listens at one of the peer's addresses and passes everything on gets no connection."""
+    selector = selectors.DefaultSelector()
+    listener = listen()
+    arrived: list[str] = []
+
+    def accepted(sock: socket.socket, purpose: str, _: Session) -> None:
+        arrived.append(purpose)
+        sock.close()
+
+    honest = listener.getsockname()
+    with Relay(honest) as relay:
+        doorway = Doorway(selector, listener, KEY, {purpose_tag(KEY, "x"): "x"}, accepted)
+        targets = [(socket.AF_INET, relay.address), (socket.AF_INET, honest)]
+        opened: list[socket.socket] = []
+        dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: opened.append(sock))
+        helpers: list[Dialer | Doorway] = [doorway, dialer]
+        deadline = time.monotonic() + 10
+        while not opened:
+            assert not dialer.gave_up, dialer.problem
+            assert time.monotonic() < deadline
+            serve(selector, helpers, 0.02)
+        assert opened[0].getpeername() == honest
+        assert relay.connections == 1
+        while not arrived:
+            serve(selector, helpers, 0.02)
+        assert arrived == ["x"]
+        opened[0].close()
+        for helper in helpers:
+            helper.close()
+
+
+def test_own_addresses_are_not_those_of_a_peer_elsewhere() -> None:
+    far, near = ("192.0.2.77", 5), ("127.0.0.1", 5)
+    assert is_own("127.0.0.1") and not is_own("192.0.2.77") and not is_own("2001:db8::77")
+    assert elsewhere([near, far]) == [far]
+    assert elsewhere([near]) == [near]  # this machine by another name
+
+
 def test_it_gives_up_after_all_rounds() -> None:
     selector = selectors.DefaultSelector()
     closed = [listen(), listen()]
     targets = [(socket.AF_INET, sock.getsockname()) for sock in closed]
     for sock in closed:
         sock.close()
-    dialer = Dialer(selector, KEY, "x", targets, lambda sock: sock.close(), rounds=2)
+    dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: sock.close(), rounds=2)
     deadline = time.monotonic() + 10
     while not dialer.gave_up:
         assert time.monotonic() < deadline

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from horovod._bootstrap.frames import FrameError
 from horovod._bootstrap.membership import READY, Membership, Outgoing
+from horovod._bootstrap.roster import pack, unpack
 
 
 def join(client: int, rank: int, size: int = 2, scope: str = "s", **agree: str) -> dict[str, Any]:
@@ -34,7 +38,7 @@ def test_a_world_from_join_to_go() -> None:
     membership = Membership()
     out = pair(membership)
     assert [each.client for each in out] == [1, 2]
-    assert [info["pid"] for info in out[0].message["infos"]] == [101, 102]
+    assert [info["pid"] for info in unpack(out[0].message["infos"])] == [101, 102]
     assert membership.share(2, "host", "b", 1.0) == []
     out = membership.share(1, "host", "a", 1.0)
     assert all(each.message["values"] == ["a", "b"] and not each.last for each in out)
@@ -120,6 +124,14 @@ def test_ranks_of_a_smaller_world_are_counted_as_launched() -> None:
     assert texts(membership.join(3, join(3, 0, size=2, scope="2-1:2.0"), 2.0)) == {3: "rank 1 failed: ended"}
 
 
+def test_digits_that_are_no_numbers() -> None:
+    """isdigit() is true of them, int() takes them not or as something else."""
+    membership = Membership()
+    for client, scope in enumerate(("²-1:2.0", "१-0:2.0", "-:2.0", "1-²:")):
+        assert membership.join(client, join(client, 0, scope=scope), 0.0) == []
+    assert membership.rank_failed(1, "died", 1.0)
+
+
 def test_a_version_mismatch_names_both() -> None:
     membership = Membership()
     membership.join(1, join(1, 0, version="1"), 0.0)
@@ -142,3 +154,21 @@ def test_nonsense_is_answered_and_forgotten() -> None:
     assert membership.share(1, READY, None, 0.0) == []
     membership.join(1, join(1, 0), 0.0)
     assert "broke the rendezvous protocol" in texts(membership.share(1, READY, None, 0.0))[1]
+
+
+def test_the_list_of_the_ranks_is_short() -> None:
+    infos = [
+        {
+            "host": f"node{rank // 8}.cluster.example",
+            "pid": 20000 + 3 * rank,
+            "pid_namespace": f"4026531836-{rank // 8}",
+            "tcp": [[f"10.1.{rank // 2048}.{rank // 8 % 256}", 30000 + 7 * rank % 20000]],
+        }
+        for rank in range(1024)
+    ]
+    packed = pack(infos)
+    assert unpack(packed) == infos
+    assert len(packed) < 30 * len(infos)
+    for bad in ("", "x", "=" * 8, packed[:-8], pack({}), packed.replace(packed[50], "!")):  # type: ignore[arg-type]
+        with pytest.raises(FrameError):
+            unpack(bad)

@@ -70,6 +70,22 @@ def test_different_scopes_do_not_meet() -> None:
         assert {pid for _, pid, _ in results[0]["peers"]}.isdisjoint(pid for _, pid, _ in results[2]["peers"])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("stranger", [0, 1])
+def test_memory_is_not_shared_with_another_user(stranger: int) -> None:
+    """Though both have the key: the kernel tells who is at the other end of a Unix socket."""
+    for transport in ("shm", "auto"):
+        with RendezvousServer(KEY) as server, ranks() as running:
+            for rank in range(2):
+                user = 12345 if rank == stranger else 0
+                running.start(rank=rank, size=2, port=server.port, transport=transport, user=user)
+            for result in running.results():
+                if transport == "shm":
+                    assert "runs as another user" in result["error"], result
+                else:
+                    assert result["transport"] == "tcp", result
+
+
 def test_over_ipv6() -> None:
     try:
         server = RendezvousServer(KEY, "::1").start()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import sys
+import time
+from pathlib import Path
 
 import pytest
+from runner_util import wait_until
 
-from horovod.runner import ssh
+from horovod.runner import launch, links, ssh
 from horovod.runner.assembly import Assembly, Stage
 from horovod.runner.environment import inherited, placed
 from horovod.runner.network import addresses, is_local
@@ -86,7 +90,7 @@ def test_ssh_command() -> None:
     text = shlex.join(words)
     for part in ("BatchMode=yes", "PasswordAuthentication=no", "ConnectTimeout=3", "-p 2222", "-i 'my key'"):
         assert part in text
-    assert "StrictHostKeyChecking=accept-new" in text
+    assert "StrictHostKeyChecking" not in text
     # What the remote shell makes of the last word.
     remote = shlex.split(words[-1])
     assert remote[:5] == ["cd", "/", "&&", "exec", "/opt/my python/bin/python"]
@@ -101,6 +105,7 @@ def test_ssh_command() -> None:
         (255, "ssh: connect to host a port 22: Connection timed out", "down or cannot be reached"),
         (255, "root@a: Permission denied (publickey).", "authorized_keys"),
         (255, "Host key verification failed.", "ssh-keygen -R a"),
+        (255, "No ED25519 host key is known for a and you have requested strict checking.", "is not known"),
         (255, "ssh: Could not resolve hostname a: Name or service not known", "the name is unknown"),
         (1, "ModuleNotFoundError: No module named 'horovod'", "pip install horovod=="),
         (127, f"sh: 1: exec: {sys.executable}: not found", f"it has no {sys.executable}"),
@@ -115,7 +120,7 @@ def test_explanations(code: int, said: str, meaning: str) -> None:
 def test_local_names() -> None:
     for name in ("localhost", "127.0.0.1", "127.0.0.7", "::1", socket.gethostname()):
         assert is_local(name), name
-    for name in ("192.0.2.55", "no-such-host.invalid", "0.0.0.0", "x" * 70):
+    for name in ("me@localhost", "192.0.2.55", "no-such-host.invalid", "0.0.0.0", "x" * 70):
         assert not is_local(name), name
 
 
@@ -138,3 +143,46 @@ def test_probe_request_survives_the_wire() -> None:
     request = ProbeRequest("a", "00", ["eth0"], [("::1", 5)], True, 2.0)
     assert ProbeRequest.from_json(request.to_json()) == request
     assert show(("::1", 5)) == "[::1]:5" and show(("1.2.3.4", 5)) == "1.2.3.4:5"
+
+
+def test_only_so_many_connect_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This ssh connects, and says nothing.
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n[ $1 = -G ] && exit; : >{tmp_path}/began.$$; exec sleep 60\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    turns = links.Turns(2)
+    words = ssh.command("a", ssh.SshOptions(), 5, sys.executable)
+    opened = [links.start_remote("a", set(), words, turns, 1) for _ in range(4)]
+    for link in opened:
+        turns.give(link)
+
+    def began() -> int:
+        return len(list(tmp_path.glob("began.*")))
+
+    try:
+        wait_until(lambda: began() == 2, 10, "nobody connects")
+        time.sleep(0.3)
+        assert began() == 2
+        turns.take_back(opened[0])
+        turns.take_back(opened[0])  # counts once
+        wait_until(lambda: began() == 3, 10, "the turn was not passed on")
+        time.sleep(0.3)
+        assert began() == 3
+    finally:
+        turns.close()
+        for link in opened:
+            link.process.kill()
+            link.process.wait()
+            link.close()
+
+
+def test_names_are_resolved_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(name: str) -> bool:
+        time.sleep(0.3)
+        return True
+
+    monkeypatch.setattr(launch, "is_local", slow)
+    began = time.monotonic()
+    hosts = ",".join(f"host{number}" for number in range(20))
+    assert launch.run_commandline(["-np", "20", "-H", hosts, "--dry-run", "true"]) == 0
+    assert time.monotonic() - began < 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ ON: list[tuple[str, str | None, str, str]] = [
     ("--thread-affinity", "1,0", "HOROVOD_THREAD_AFFINITY", "1,0"),
     ("--gloo-timeout-seconds", "44", "HOROVOD_GLOO_TIMEOUT_SECONDS", "44.0"),
     ("--start-timeout", "55", "HOROVOD_START_TIMEOUT", "55.0"),
+    ("--term-grace-period", "20", "HOROVOD_TERM_GRACE_PERIOD", "20.0"),
+    ("--env-exclude", "MY_*,OTHER", "HOROVOD_ENV_EXCLUDE", "MY_*,OTHER"),
     ("--log-level", "ERROR", "HOROVOD_LOG_LEVEL", "error"),
     ("--log-without-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "1"),
     ("--tcp", None, "NCCL_IB_DISABLE", "1"),
@@ -231,3 +234,29 @@ def test_bad_hostfiles(text: str, message: str, tmp_path: Path, capsys: pytest.C
     assert run_commandline(["-np", "2", "--hostfile", str(file), "true"]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_some_variables_stay_behind() -> None:
+    env = {"GITHUB_TOKEN": "x", "MY_PASSWORD": "x", "MY_OWN": "x", "HARMLESS": "x"}
+    names = "sh", "-c", "env | cut -d= -f1 | grep -E '^(GITHUB_TOKEN|MY_.*|HARMLESS)$' | sort"
+    everything = "".join(f"[0]<stdout>:{name}\n" for name in sorted(env))
+    assert horovodrun("-np", "1", *names, env=env).stdout == everything.replace(
+        "[0]<stdout>:GITHUB_TOKEN\n", ""
+    )
+    result = horovodrun("-np", "1", "--env-exclude", "MY_P*,GITHUB_TOKEN", *names, env=env)
+    assert result.stdout == "[0]<stdout>:HARMLESS\n[0]<stdout>:MY_OWN\n"
+    assert horovodrun("-np", "1", "--env-exclude", "-", *names, env=env).stdout == everything
+
+
+def test_children_of_a_rank_do_not_inherit_the_job_key() -> None:
+    code = (
+        "import os, subprocess, horovod.numpy as hvd\n"
+        "assert '_HOROVOD_SECRET_KEY' in os.environ\n"
+        "for _ in range(2):\n"
+        "    hvd.init(); hvd.barrier()\n"
+        "    print('key' if b'SECRET_KEY=' in subprocess.check_output('env') else 'no key')\n"
+        "    hvd.shutdown()\n"
+    )
+    result = horovodrun("-np", "2", sys.executable, "-c", code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(":no key\n") == 4

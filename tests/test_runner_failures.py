@@ -123,8 +123,8 @@ if os.fork() == 0:                                              # a daemon: fork
 os.wait()
 print("ready", flush=True)
 """
-# Two ranks with a shell of their own: launcher, agent, and for each rank itself, two sleeps and the daemon.
-FULL_FAMILY = 2 + 2 * 4
+# Launcher, guardian, agent, and for each of two ranks itself, two sleeps and the daemon.
+FULL_FAMILY = 3 + 2 * 4
 
 
 def start_family(*flags: str, then: str = "time.sleep(303)") -> Launcher:
@@ -153,6 +153,24 @@ def test_murdered_agent_leaves_nobody() -> None:
     assert launcher.family() == []
     assert result.returncode == 137
     assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
+
+
+def test_murdered_guardian_leaves_nobody() -> None:
+    launcher = start_family()
+    launcher.guardian().kill()
+    result = launcher.finish(10)
+    assert launcher.family() == []
+    assert result.returncode == 137
+    assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
+
+
+def test_murdered_launcher_and_agent_leave_nobody() -> None:
+    launcher = start_family()
+    agent = launcher.agent()
+    launcher.process.kill()
+    agent.kill()
+    wait_until(lambda: not launcher.family(), 3, "processes are left after kill -9 of launcher and agent")
+    launcher.finish()
 
 
 def test_terminated_agent_ends_the_job() -> None:
@@ -205,11 +223,85 @@ def test_second_ctrl_c_kills() -> None:
     assert launcher.process.stderr is not None
     launcher.process.send_signal(signal.SIGINT)
     assert b"once more" in launcher.process.stderr.readline()
+    time.sleep(1.1)  # sooner, it would be the same one
     begin = time.monotonic()
     launcher.process.send_signal(signal.SIGINT)
     assert launcher.finish().returncode == 130
     assert time.monotonic() - begin < 4
     assert launcher.family() == []
+
+
+# A child does the saving, as a program that copies to another machine would.
+SAVER = """
+import os, signal, subprocess, sys, time
+def save(number, frame):
+    subprocess.run(["sh", "-c", f"sleep 1; echo saved >>{sys.argv[1]}"])
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_sigterm_leaves_time_to_save(tmp_path: Path, wrapped: bool) -> None:
+    # A shell around the program does not wait for it after SIGTERM.
+    (tmp_path / "train.py").write_text(SAVER)
+    command = f"{PYTHON} train.py file; true" if wrapped else f"exec {PYTHON} train.py file"
+    launcher = Launcher("-np", "2", "sh", "-c", command, cwd=tmp_path)
+    launcher.wait_for(2, "ready")
+    launcher.process.terminate()
+    result = launcher.finish()
+    assert result.returncode == 143
+    assert "SIGTERM: terminating all ranks within 30 s" in result.stderr
+    assert (tmp_path / "file").read_text() == "saved\n" * 2
+    assert launcher.family() == []
+
+
+def test_time_to_save_ends() -> None:
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+    launcher = Launcher("-np", "2", "--term-grace-period", "1", "sh", "-c", stubborn)
+    launcher.wait_for(2, "ready")
+    begin = time.monotonic()
+    launcher.process.terminate()
+    assert launcher.finish().returncode == 143
+    assert 0.9 < time.monotonic() - begin < 4
+    assert launcher.family() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_user_signals_reach_the_ranks_only(number: signal.Signals) -> None:
+    code = (
+        f"import signal, subprocess, sys\nchild = subprocess.Popen(['sleep', '1'])\n"
+        f"signal.signal({int(number)}, lambda *_: print('told', flush=True))\n"
+        "print('ready', flush=True); sys.exit(child.wait())"
+    )
+    launcher = Launcher("-np", "2", PYTHON, "-c", code)
+    launcher.wait_for(2, "ready")
+    # Slurm sends it to every process of the job step.
+    for process in (launcher.agent(), launcher.guardian(), launcher.process):
+        process.send_signal(number)
+    result = launcher.finish()
+    assert sorted(result.stdout.splitlines()) == ["[0]<stdout>:told", "[1]<stdout>:told"]
+    assert result.returncode == 0, result.stderr
+
+
+def test_ctrl_c_twice_within_a_second_counts_once() -> None:
+    code = (
+        "import signal, time\n"
+        "def interrupted(*_): time.sleep(1); print('cleaned up', flush=True); raise SystemExit\n"
+        "signal.signal(signal.SIGINT, interrupted)\n"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    launcher = Launcher("-np", "1", "--grace-period", "20", PYTHON, "-c", code)
+    launcher.wait_for(1, "ready")
+    assert launcher.process.stderr is not None
+    launcher.process.send_signal(signal.SIGINT)
+    assert b"once more" in launcher.process.stderr.readline()
+    launcher.process.send_signal(signal.SIGINT)
+    result = launcher.finish()
+    assert result.returncode == 130
+    assert "cleaned up" in result.stdout and "killing" not in result.stderr
 
 
 def writers_are_blocked(launcher: Launcher) -> bool:
@@ -224,7 +316,7 @@ def test_console_that_nobody_reads_does_not_prevent_the_end() -> None:
     launcher = Launcher("-np", "2", "yes")
     assert launcher.process.stdout is not None
     os.read(launcher.process.stdout.fileno(), 10)
-    wait_until(lambda: len(launcher.family()) == 4, 10, "the processes did not start")
+    wait_until(lambda: len(launcher.family()) == 5, 10, "the processes did not start")
     wait_until(lambda: writers_are_blocked(launcher), 20, "the buffers on the way did not fill up")
     launcher.process.terminate()
     assert launcher.process.wait(timeout=10) == 143
@@ -266,6 +358,17 @@ def test_ignored_signals_stay_ignored() -> None:
     assert b"ready" in launcher.process.stdout.readline()
     launcher.process.send_signal(signal.SIGHUP)
     assert launcher.finish().returncode == 0
+
+
+def test_the_tests_may_run_under_nohup() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        launcher = Launcher("-np", "1", "sh", "-c", "echo ready; sleep 60")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    launcher.wait_for(1, "ready")
+    launcher.process.send_signal(signal.SIGHUP)
+    assert launcher.finish().returncode == 129
 
 
 def ignore_hangup() -> None:

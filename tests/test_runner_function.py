@@ -117,6 +117,20 @@ def test_functions_of_main_and_of_files_beside_it(tmp_path: Path) -> None:
     assert out == "[8, 8]\n", err
 
 
+def test_nothing_is_imported_from_the_current_directory(tmp_path: Path) -> None:
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    for name in ("argparse", "json", "selectors", "cloudpickle", "horovod"):
+        (strange / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
+    text = (
+        f"import os, horovod\nos.chdir({str(strange)!r})\n"
+        "print(horovod.run(os.getcwd, num_proc=2), flush=True)\n"
+    )
+    out, err = in_a_script(tmp_path, text, "").communicate(timeout=60)
+    assert out == f"{[str(strange)] * 2}\n", err
+    assert not (tmp_path / "executed").exists()
+
+
 def family(marker: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():

@@ -22,6 +22,22 @@ def test_bad_host_list_names_the_entry(text: str) -> None:
         parse_hosts(text)
 
 
+def test_users_and_interpreters() -> None:
+    assert parse_hosts("me@a:2,you@[::1]:3") == [HostInfo("me@a", 2), HostInfo("you@::1", 3)]
+    text = "me@a slots=2 python=/opt/x/bin/python\nb:3 python = /p\nme@::1 slots=4\nc python=/q  # here\n"
+    assert parse_hostfile(text) == [
+        HostInfo("me@a", 2, "/opt/x/bin/python"),
+        HostInfo("b", 3, "/p"),
+        HostInfo("me@::1", 4),
+        HostInfo("c", 1, "/q"),
+    ]
+    for bad in ("@a", "-o@a", "me@", "me@you@a", "me@-a"):
+        with pytest.raises(ValueError, match="host entry"):
+            parse_hosts(bad)
+    with pytest.raises(ValueError, match="python=/path/of/python"):
+        parse_hostfile("a python=relative")
+
+
 def test_duplicate_host_takes_the_later_slots() -> None:
     assert parse_hosts("a:1,b:2,a:3") == [HostInfo("a", 3), HostInfo("b", 2)]
 

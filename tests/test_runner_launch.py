@@ -103,13 +103,19 @@ def test_workers_lead_process_groups_in_one_session() -> None:
     assert int(groups[0]) != os.getsid(0)  # Ctrl-C reaches the launcher only
 
 
+def test_missing_ssh() -> None:
+    result = horovodrun("-np", "1", "-H", "192.0.2.55", "true", env={"PATH": "/nonexistent"})
+    assert result.returncode == 127
+    assert "ssh is not installed here" in result.stderr and "openssh-client" in result.stderr
+
+
 def test_secret_is_on_no_command_line() -> None:
     launcher = Launcher("-np", "1", "sh", "-c", 'echo "key $_HOROVOD_SECRET_KEY"; exec sleep 30')
     assert launcher.process.stdout is not None
     key = launcher.process.stdout.readline().decode().split()[-1]
     assert len(key) == 64
     family = launcher.family()
-    assert len(family) == 3
+    assert len(family) == 4  # launcher, guardian, agent, rank
     assert not any(key in word for process in family for word in process.cmdline())
     launcher.process.terminate()
     assert launcher.finish().returncode == 143

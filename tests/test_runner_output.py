@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
+from runner_util import horovodrun
 
 from horovod.runner import failure
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
@@ -140,3 +142,17 @@ def test_ends_in_words(code: int, words: str, shell: int) -> None:
 def test_ranks_in_words() -> None:
     assert failure.ranks([3]) == "rank 3"
     assert failure.ranks([0, 1, 2, 5, 7, 8]) == "ranks 0-2,5,7-8"
+
+
+@pytest.mark.parametrize("what", ["rank.0/stdout", "rank.0"])
+def test_links_in_the_output_directory_are_not_followed(tmp_path: Path, what: str) -> None:
+    treasure = tmp_path / "treasure"
+    treasure.mkdir()
+    (treasure / "stdout").write_text("precious")
+    link = tmp_path / "out" / what
+    link.parent.mkdir(parents=True)
+    link.symlink_to(treasure / "stdout" if what.endswith("stdout") else treasure)
+    result = horovodrun("-np", "1", "--output-filename", "out", "echo", "overwritten", cwd=tmp_path)
+    assert result.returncode == 1
+    assert f"out/{what} is a link; remove it" in result.stderr
+    assert (treasure / "stdout").read_text() == "precious"

@@ -66,7 +66,7 @@ def in_order(op: int, arrays: Sequence[Any], divisor: int = 1, factor: float = 1
     if op == hvd.Average and dtype.kind in "iu" and factor == 1.0:
         return exact_average(arrays, divisor)
     small = dtype in (np.dtype("float16"), BFLOAT16)
-    total = arrays[0].astype(np.float32 if small else dtype)  # always a copy
+    total = np.array(arrays[0], np.float32 if small else dtype)
     step = {hvd.Min: np.minimum, hvd.Max: np.maximum, hvd.Product: np.multiply}.get(op, np.add)
     for array in arrays[1:]:
         step(total, array.astype(np.float32) if small else array, out=total)

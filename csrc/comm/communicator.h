@@ -11,7 +11,9 @@
 // its reason. After any failure the transport is unusable and only to be destroyed.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -77,15 +79,21 @@ std::unique_ptr<Transport> make_local_transport();
 size_t shm_bytes(int size);
 std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort);
 
-// peers[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
-std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort);
+// peers[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on. With
+// keys, one entry for each rank, everything that is sent over them is encrypted.
+struct LinkKeys {
+  std::array<uint8_t, 32> send, receive;
+};
+std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort,
+                                              const std::vector<LinkKeys>& keys = {});
 
 // Shared memory within a host, sockets (`peers`, as for tcp) between hosts: `memory` is the start of
 // shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
 // the number of rank r's host. Values are combined host by host, see HierarchicalCommunicator.
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
                                                        std::vector<int> peers, int rank,
-                                                       const AbortSignal& abort);
+                                                       const AbortSignal& abort,
+                                                       const std::vector<LinkKeys>& keys = {});
 
 // Messages between the ranks of an MPI communicator, which are those of the world.
 class MpiCalls;

@@ -12,8 +12,8 @@ namespace {
 class HierarchicalTransport final : public Transport {
  public:
   HierarchicalTransport(void* memory, std::vector<int> hosts, std::vector<int> peers, int rank,
-                        const AbortSignal& abort)
-      : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(std::move(peers), rank, abort)) {
+                        const AbortSignal& abort, const std::vector<LinkKeys>& keys)
+      : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(std::move(peers), rank, abort, keys)) {
     const auto local_size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[rank]));
     if (local_size > 1) shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort);
   }
@@ -72,8 +72,10 @@ class HierarchicalTransport final : public Transport {
 
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
                                                        std::vector<int> peers, int rank,
-                                                       const AbortSignal& abort) {
-  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), std::move(peers), rank, abort);
+                                                       const AbortSignal& abort,
+                                                       const std::vector<LinkKeys>& keys) {
+  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), std::move(peers), rank, abort,
+                                                 keys);
 }
 
 }  // namespace hvd

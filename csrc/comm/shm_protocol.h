@@ -28,12 +28,12 @@ constexpr uint32_t kSlots = 4;
 // What a member tells the others of its communicator. Counters only grow (and may wrap around), and each has
 // the same meaning in every collective.
 enum Counter {
-  kShownEven,    // its one-shot exchanges with even numbers are in place up to this one
-  kShownOdd,     // the same for odd numbers
-  kReadOnce,     // it has read what was in staging memory for one-shot exchanges up to this number
-  kPublished,    // its input of the pipeline's steps before this one is in its slots
-  kReduced,      // its results of the steps before this one are in place
-  kFreed,        // it will not touch a slot of the steps before this one again
+  kShownEven,  // its one-shot exchanges with even numbers are in place up to this one
+  kShownOdd,   // the same for odd numbers
+  kReadOnce,   // it has read what was in staging memory for one-shot exchanges up to this number
+  kPublished,  // its input of the pipeline's steps before this one is in its slots
+  kReduced,    // its results of the steps before this one are in place
+  kFreed,      // it will not touch a slot of the steps before this one again
   kCounters,
 };
 

@@ -73,26 +73,38 @@ Status TcpExchange::run(Plan& plan) {
   }
 }
 
+TcpExchange::Moved TcpExchange::failed(ssize_t result, Lane& lane, Direction& direction) {
+  if (result < 0 && errno == EINTR) return Moved::kSome;
+  direction.blocked = result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  if (direction.blocked) return Moved::kNothing;
+  fail(lane, result < 0 ? errno : 0);
+  return Moved::kFailed;
+}
+
 TcpExchange::Moved TcpExchange::send(Plan& plan, Lane& lane) {
   Direction& out = lane.out;
-  while (out.stretch.bytes == 0 && !out.ended) {
+  SecureLink* secure = lane.link.secure;
+  const bool left_over = secure != nullptr && secure->has_unsent();
+  while (out.stretch.bytes == 0 && !out.ended && !left_over) {
     Next next = plan.send(lane.peer, out.stretch);
     if (next == Next::kLater) return Moved::kNothing;
     out.ended = next == Next::kEnd;
   }
   if (out.ended || out.blocked) return Moved::kNothing;
+  if (secure != nullptr) {
+    if (!left_over && !secure->seal(out.stretch)) {
+      errno = EIO;
+      return failed(-1, lane, out);
+    }
+    const ssize_t sent = secure->send(lane.link.fd);
+    return sent > 0 ? Moved::kSome : failed(sent, lane, out);
+  }
   iovec vectors[kVectors];
   msghdr message = {};
   message.msg_iov = vectors;
   message.msg_iovlen = vectors_of(out.stretch, vectors);
   ssize_t sent = sendmsg(lane.link.fd, &message, MSG_NOSIGNAL);
-  if (sent < 0) {
-    if (errno == EINTR) return Moved::kSome;
-    out.blocked = errno == EAGAIN || errno == EWOULDBLOCK;
-    if (out.blocked) return Moved::kNothing;
-    fail(lane, errno);
-    return Moved::kFailed;
-  }
+  if (sent < 0) return failed(sent, lane, out);
   out.stretch.place->advance(static_cast<size_t>(sent));
   out.stretch.bytes -= static_cast<size_t>(sent);
   return Moved::kSome;
@@ -107,18 +119,18 @@ TcpExchange::Moved TcpExchange::receive(Plan& plan, Lane& lane) {
     if (next == Next::kStretch && in.stretch.bytes == 0) plan.received(lane.peer);
   }
   if (in.ended || in.blocked) return Moved::kNothing;
+  if (lane.link.secure != nullptr) {
+    const ssize_t arrived = lane.link.secure->receive(lane.link.fd, in.stretch);
+    if (arrived <= 0) return failed(arrived, lane, in);
+    if (in.stretch.bytes == 0) plan.received(lane.peer);
+    return Moved::kSome;
+  }
   iovec vectors[kVectors];
   msghdr message = {};
   message.msg_iov = vectors;
   message.msg_iovlen = vectors_of(in.stretch, vectors);
   ssize_t arrived = recvmsg(lane.link.fd, &message, 0);
-  if (arrived <= 0) {
-    if (arrived < 0 && errno == EINTR) return Moved::kSome;
-    in.blocked = arrived < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-    if (in.blocked) return Moved::kNothing;
-    fail(lane, arrived < 0 ? errno : 0);
-    return Moved::kFailed;
-  }
+  if (arrived <= 0) return failed(arrived, lane, in);
   in.stretch.place->advance(static_cast<size_t>(arrived));
   in.stretch.bytes -= static_cast<size_t>(arrived);
   if (in.stretch.bytes == 0) plan.received(lane.peer);
@@ -151,6 +163,12 @@ void TcpExchange::fail(const Lane& lane, int error) {
     return;
   }
   std::string rank = "rank " + std::to_string(lane.link.world_rank);
+  if (error == EBADMSG) {
+    failure_ =
+        Status::unknown("the data from " + rank + " has a wrong authentication code: someone in between " +
+                        "has changed, repeated or left out something");
+    return;
+  }
   failure_ = Status::unknown(
       error == 0 ? "the connection to " + rank +
                        " was closed during a collective; its process has probably ended, " +

@@ -7,14 +7,16 @@
 
 #include "base/abort_signal.h"
 #include "comm/exchange.h"
+#include "comm/secure_link.h"
 
 namespace hvd {
 
 class TcpExchange final : public Exchange {
  public:
   struct Link {
-    int fd;          // -1: this rank itself
-    int world_rank;  // for messages
+    int fd;                        // -1: this rank itself
+    int world_rank;                // for messages
+    SecureLink* secure = nullptr;  // what is sent over the descriptor is encrypted by this
   };
   TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort);
 
@@ -36,6 +38,8 @@ class TcpExchange final : public Exchange {
   // Each moves one burst, unless the plan says later or the socket is blocked.
   Moved send(Plan& plan, Lane& lane);
   Moved receive(Plan& plan, Lane& lane);
+  // What a failed call of the system, or the end of the stream, means for a direction.
+  Moved failed(ssize_t result, Lane& lane, Direction& direction);
   // Waits until a blocked direction can go on or the abort signal is raised.
   void wait(int milliseconds);
   void fail(const Lane& lane, int error);

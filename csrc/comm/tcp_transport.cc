@@ -46,10 +46,12 @@ void prepare(int fd) {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::vector<int> peers, int rank, const AbortSignal& abort)
-      : peers_(std::move(peers)), rank_(rank), abort_(abort) {
-    for (int fd : peers_) {
-      if (fd >= 0) prepare(fd);
+  TcpTransport(std::vector<int> peers, int rank, const AbortSignal& abort, const std::vector<LinkKeys>& keys)
+      : peers_(std::move(peers)), secure_(peers_.size()), rank_(rank), abort_(abort) {
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (peers_[i] < 0) continue;
+      prepare(peers_[i]);
+      if (!keys.empty()) secure_[i] = std::make_unique<SecureLink>(keys[i]);
     }
   }
   ~TcpTransport() override {
@@ -65,18 +67,19 @@ class TcpTransport final : public Transport {
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
     if (members.size() == 1) return make_local_communicator();
     std::vector<TcpExchange::Link> links;
-    for (int member : members) links.push_back({peers_[member], member});
+    for (int member : members) links.push_back({peers_[member], member, secure_[member].get()});
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
     return std::make_unique<MeshCommunicator>(std::make_unique<TcpExchange>(std::move(links), own, abort_),
                                               own, size, staging_);
   }
 
-  // Connections carry no state from one collective to the next.
+  // Connections carry no state from one collective to the next that depends on the communicator.
   void reset(int) override {}
 
  private:
   std::vector<int> peers_;
+  std::vector<std::unique_ptr<SecureLink>> secure_;  // of each peer, or null
   int rank_;
   const AbortSignal& abort_;
   std::vector<std::byte> staging_;
@@ -84,8 +87,9 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort) {
-  return std::make_unique<TcpTransport>(std::move(peers), rank, abort);
+std::unique_ptr<Transport> make_tcp_transport(std::vector<int> peers, int rank, const AbortSignal& abort,
+                                              const std::vector<LinkKeys>& keys) {
+  return std::make_unique<TcpTransport>(std::move(peers), rank, abort, keys);
 }
 
 }  // namespace hvd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "base/event.h"
 #include "base/processors.h"
+#include "comm/cipher.h"
 #include "comm/mpi_calls.h"
 #include "engine/engine.h"
 #include "hvd.h"
@@ -65,8 +67,8 @@ std::shared_ptr<void> map_shared(int fd, size_t bytes) {
 }
 
 // Takes over the mesh and the memory of this host, also when it fails.
-Status take_hosts(const hvd_world& world, std::vector<int> peers, const AbortSignal& abort,
-                  Engine::Parts* parts) {
+Status take_hosts(const hvd_world& world, std::vector<int> peers, const std::vector<LinkKeys>& keys,
+                  const AbortSignal& abort, Engine::Parts* parts) {
   auto give_up = [&](Status status) {
     for (int fd : peers)
       if (fd >= 0) close(fd);
@@ -84,8 +86,8 @@ Status take_hosts(const hvd_world& world, std::vector<int> peers, const AbortSig
     if (!parts->memory)
       return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
   }
-  parts->transport =
-      make_hierarchical_transport(parts->memory.get(), std::move(hosts), std::move(peers), world.rank, abort);
+  parts->transport = make_hierarchical_transport(parts->memory.get(), std::move(hosts), std::move(peers),
+                                                 world.rank, abort, keys);
   return {};
 }
 
@@ -114,18 +116,27 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
     if (fd >= 0) parts->descriptors.push_back(fd);
     return fd;
   };
+  auto keys = [](const uint8_t* all, int entry, wire::Keys* keys) -> const wire::Keys* {
+    if (all == nullptr) return nullptr;
+    static_assert(sizeof(wire::Keys) == HVD_CHANNEL_KEYS_BYTES);
+    std::memcpy(keys, all + static_cast<size_t>(entry) * sizeof *keys, sizeof *keys);
+    return keys;
+  };
   if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));
   if (world.size > 1) {
     const int channels = coordinates ? world.size : 1;
     for (int i = 0; i < channels; ++i) {
       if (coordinates && i == 0) continue;
-      wire::Channel control(own(world.control_fds[i]));
+      wire::Keys control_keys, liveness_keys;
+      wire::Channel control(own(world.control_fds[i]), keys(world.control_keys, i, &control_keys));
       if (coordinates) {
         parts->control_ranks[static_cast<size_t>(i)] = std::move(control);
       } else {
         parts->control = std::move(control);
       }
-      parts->watched.push_back({Peer(i, world.peers[i]), wire::Channel(own(world.liveness_fds[i]))});
+      parts->watched.push_back(
+          {Peer(i, world.peers[i]),
+           wire::Channel(own(world.liveness_fds[i]), keys(world.liveness_keys, i, &liveness_keys))});
     }
   }
   switch (world.transport) {
@@ -141,9 +152,12 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
     case HVD_TRANSPORT_HIERARCHICAL: {
       std::vector<int> peers(world.mesh_fds, world.mesh_fds + world.size);
       std::for_each(peers.begin(), peers.end(), own);
+      std::vector<LinkKeys> keys(world.mesh_keys == nullptr ? 0 : peers.size());
+      static_assert(sizeof(LinkKeys) == HVD_MESH_KEYS_BYTES);
+      if (!keys.empty()) std::memcpy(keys.data(), world.mesh_keys, keys.size() * sizeof(LinkKeys));
       if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
-        return take_hosts(world, std::move(peers), *abort, parts);
-      parts->transport = make_tcp_transport(std::move(peers), world.rank, *abort);
+        return take_hosts(world, std::move(peers), keys, *abort, parts);
+      parts->transport = make_tcp_transport(std::move(peers), world.rank, *abort, keys);
       return {};
     }
     case HVD_TRANSPORT_MPI: {
@@ -175,6 +189,8 @@ extern "C" {
 int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
 
 int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(shm_bytes(size)); }
+
+int32_t hvd_can_encrypt(void) { return fail(Cipher::available()); }
 
 hvd_engine* hvd_create(const hvd_world* world) {
   try {

@@ -99,6 +99,10 @@ void Coordinator::listen(int rank) {
       case wire::Channel::Received::kClosed:
         channel.close();  // why is the watch's to find out
         return;
+      case wire::Channel::Received::kForged:
+        channel.close();
+        abort_->raise(wire::forged("the control connection to rank " + std::to_string(rank)));
+        return;
       case wire::Channel::Received::kFrame: {
         wire::Message message;
         if (wire::decode(data, size, &message)) {

@@ -329,6 +329,9 @@ void Engine::drive() {
           break;
         case wire::Channel::Received::kNothing:
           return;
+        case wire::Channel::Received::kForged:
+          abort_->raise(wire::forged("the control connection to rank 0"));
+          break;
         case wire::Channel::Received::kClosed: {
           // The watch knows better why; give it a moment.
           pollfd watched{abort_->fd(), POLLIN, 0};

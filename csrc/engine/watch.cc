@@ -96,6 +96,12 @@ void Watch::listen(Watched& peer) {
         return;
       case wire::Channel::Received::kClosed:
         return lost(peer);
+      case wire::Channel::Received::kForged:
+        abort_->raise(wire::forged("the liveness connection to " + peer.peer.name()));
+        // It may still hear the reason.
+        peer.channel.send(wire::encode_text(wire::MessageType::kAbort, abort_->reason().text()));
+        peer.gone = true;
+        return;
       case wire::Channel::Received::kFrame: {
         peer.heard = Clock::now();
         wire::Message message;

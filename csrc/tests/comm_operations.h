@@ -15,7 +15,8 @@ using hvd::ReduceOp;
 
 inline uint64_t seed_of(uint64_t operation, int rank) { return operation * 1000 + rank; }
 
-inline void check_allreduce(Communicator& comm, const Reduction& reduction, size_t count, uint64_t operation) {
+inline void check_allreduce(Communicator& comm, const Reduction& reduction, size_t count,
+                            uint64_t operation) {
   const size_t element = hvd::size_of(reduction.type);
   std::vector<Bytes> inputs;
   for (int rank = 0; rank < comm.size(); ++rank)
@@ -36,7 +37,8 @@ inline void check_allreduce(Communicator& comm, const Reduction& reduction, size
   }
 }
 
-inline void check_reducescatter(Communicator& comm, const Reduction& reduction, size_t count, uint64_t operation) {
+inline void check_reducescatter(Communicator& comm, const Reduction& reduction, size_t count,
+                                uint64_t operation) {
   const size_t element = hvd::size_of(reduction.type);
   Random shared(operation), random(seed_of(operation, comm.rank()));
   std::vector<std::vector<Bytes>> shares;  // [share][rank]

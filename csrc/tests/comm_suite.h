@@ -56,8 +56,8 @@ inline size_t pick(Random& random, size_t limit) { return static_cast<size_t>(ra
 
 // ---- ranks
 
-enum class Kind { kShm, kUnix, kTcp, kMpi };
-constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp, Kind::kMpi};
+enum class Kind { kShm, kUnix, kTcp, kSecure, kMpi };  // kSecure: encrypted TCP
+constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp, Kind::kSecure, Kind::kMpi};
 
 // Connects the two through a listener at `address`, whatever its port.
 template <class Address>
@@ -116,7 +116,15 @@ class World {
         mesh[j][i] = pair[1];
       }
     }
-    for (int i = 0; i < size; ++i) transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i]));
+    for (int i = 0; i < size; ++i) {
+      // Any keys will do if both ends have the same: from i to j it is "i j".
+      std::vector<hvd::LinkKeys> keys(kind == Kind::kSecure ? mesh.size() : 0);
+      for (size_t j = 0; j < keys.size(); ++j) {
+        keys[j].send = {static_cast<uint8_t>(i), static_cast<uint8_t>(j)};
+        keys[j].receive = {static_cast<uint8_t>(j), static_cast<uint8_t>(i)};
+      }
+      transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i], keys));
+    }
   }
   ~World() {
     transports_.clear();

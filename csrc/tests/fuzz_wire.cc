@@ -1,6 +1,6 @@
 // Throws mutated frames at the decoder: fuzz_wire [frames] [seed]. Run it under AddressSanitizer. A frame may
 // be refused or accepted, but never crash, never read outside, never make the decoder allocate out of
-// proportion to its length.
+// proportion to its length. Of frames with codes, nothing may come out but what was sent, in that order.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -144,6 +144,67 @@ void feed_channel(Random& random, size_t frames) {
   close(pair[1]);
 }
 
+Keys some_keys(Random& random) {
+  Keys keys{};
+  for (uint8_t& byte : keys.send) byte = static_cast<uint8_t>(random());
+  keys.receive = keys.send;
+  return keys;
+}
+
+// What someone in between can do to a stream of frames: change, cut, repeat, drop, swap.
+void tamper(std::vector<Frame>& frames, Random& random) {
+  const size_t at = below(random, frames.size()), other = below(random, frames.size());
+  switch (below(random, 5)) {
+    case 0:
+      frames.insert(frames.begin() + static_cast<ptrdiff_t>(at), frames[other]);
+      break;
+    case 1:
+      frames.erase(frames.begin() + static_cast<ptrdiff_t>(at));
+      break;
+    case 2:
+      std::swap(frames[at], frames[other]);
+      break;
+    default:
+      mutate(frames[at], random);
+  }
+}
+
+// Frames with codes through someone in between: a beginning of what was sent may arrive, and nothing else.
+// Returns how many did.
+size_t feed_sealed(Random& random, size_t count) {
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  const Keys keys = some_keys(random);
+  std::vector<Frame> plain, sealed;
+  {
+    Channel sender(pair[0], &keys);
+    for (size_t i = 0; i < count; ++i) {
+      plain.push_back(encode(some_message(random)));
+      CHECK(sender.send(plain.back()));
+      Frame bytes(plain.back().size() + sizeof(Code));
+      CHECK(read(pair[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+      sealed.push_back(bytes);
+    }
+  }
+  close(pair[1]);
+  tamper(sealed, random);
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  Channel receiver(pair[0], &keys);
+  size_t arrived = 0;
+  for (const Frame& frame : sealed) {
+    CHECK(write(pair[1], frame.data(), frame.size()) == static_cast<ssize_t>(frame.size()));
+    const uint8_t* data = nullptr;
+    size_t size = 0;
+    while (receiver.receive(&data, &size) == Channel::Received::kFrame) {
+      CHECK(arrived < plain.size());
+      CHECK(Frame(data, data + size) == Frame(plain[arrived].begin() + 4, plain[arrived].end()));
+      ++arrived;
+    }
+  }
+  close(pair[1]);
+  return arrived;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -166,6 +227,9 @@ int main(int argc, char** argv) {
     accepted += feed(body);
   }
   for (size_t i = 0; i < frames / 1000; ++i) feed_channel(random, 20);
+  size_t arrived = 0;
+  for (size_t i = 0; i < frames / 100; ++i) arrived += feed_sealed(random, 8);
+  CHECK(frames < 1000 || arrived > 0);
   std::printf("%zu frames, %zu mutated ones still well-formed\n", frames, accepted);
   std::printf("1 passed, 0 failed\n");
   return 0;

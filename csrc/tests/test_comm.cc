@@ -27,7 +27,7 @@ void for_all(const std::function<void(Kind, int)>& body) {
   for (Kind kind : kKinds) {
     for (int size : kSizes) {
       // Unix sockets differ from TCP only below the transport, MPI only below the collectives.
-      bool few = kind == Kind::kUnix || kind == Kind::kMpi;
+      bool few = kind == Kind::kUnix || kind == Kind::kMpi || kind == Kind::kSecure;
       if (!few || size == 3 || (kind == Kind::kMpi && size == 2)) body(kind, size);
     }
   }

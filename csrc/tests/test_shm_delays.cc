@@ -109,7 +109,8 @@ void mix(int size) {
       CHECK(open[0]->barrier().ok());
     }
     chance = nullptr;
-    if (rank == 0) std::printf("  %d ranks: %llu operations\n", size, static_cast<unsigned long long>(last.load()));
+    if (rank == 0)
+      std::printf("  %d ranks: %llu operations\n", size, static_cast<unsigned long long>(last.load()));
   });
 }
 

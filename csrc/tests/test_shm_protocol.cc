@@ -123,7 +123,16 @@ class NotingGroup {
   const Rules rules_;
 };
 
-enum class Kind { kAllreduce, kReducescatter, kAllgather, kAlltoall, kBroadcast, kOnce, kOnceInline, kOnceBroadcast };
+enum class Kind {
+  kAllreduce,
+  kReducescatter,
+  kAllgather,
+  kAlltoall,
+  kBroadcast,
+  kOnce,
+  kOnceInline,
+  kOnceBroadcast
+};
 
 struct Operation {
   Kind kind;
@@ -190,7 +199,8 @@ class NotingRank {
     auto once = [&](bool staged, bool shows, int from) {
       auto cell = [&](int member) {
         const int owner = group.world_rank(member);
-        return staged ? once_cell(owner, protocol.number()) : inline_cell(group.number(), owner, protocol.number());
+        return staged ? once_cell(owner, protocol.number())
+                      : inline_cell(group.number(), owner, protocol.number());
       };
       if (shows) {
         CHECK(protocol.begin_showing(staged));
@@ -271,7 +281,8 @@ std::vector<Counters> counters_of(const Program& program) {
   std::vector<Counters> all(1);
   for (const Move& move : program) {
     all.push_back(all.back());
-    for (const Post& post : move.posts) all.back()[static_cast<size_t>(post.group)][post.counter] = post.value;
+    for (const Post& post : move.posts)
+      all.back()[static_cast<size_t>(post.group)][post.counter] = post.value;
   }
   return all;
 }
@@ -383,7 +394,8 @@ std::vector<Operation> pipelines(uint32_t most_steps) {
 // The first broadcast of a sequence may as well come from rank 0: turning the ranks round changes nothing.
 bool turned(const std::vector<Operation>& sequence) {
   for (const Operation& operation : sequence)
-    if (operation.kind == Kind::kBroadcast || operation.kind == Kind::kOnceBroadcast) return operation.root != 0;
+    if (operation.kind == Kind::kBroadcast || operation.kind == Kind::kOnceBroadcast)
+      return operation.root != 0;
   return false;
 }
 
@@ -439,7 +451,8 @@ TEST(the_protocol_as_it_was_fails) {
     explore(sequence, Rules::kOverwritesResults, &result);
     return result.wrong.empty();
   });
-  std::printf("  after %llu sequences: %s\n", static_cast<unsigned long long>(sequences), result.wrong.c_str());
+  std::printf("  after %llu sequences: %s\n", static_cast<unsigned long long>(sequences),
+              result.wrong.c_str());
   CHECK(result.wrong.find("allreduce") != std::string::npos);
 }
 

@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod
-from horovod._bootstrap import shared_memory
-from horovod._bootstrap.auth import purpose_tag
+from horovod._bootstrap import descriptors, shared_memory
+from horovod._bootstrap.auth import Session, purpose_tag, world_key
 from horovod._bootstrap.client import RendezvousClient
-from horovod._bootstrap.dialer import Address, Dialer, family_of
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.dialer import Address, Dialer, elsewhere, family_of
+from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.membership import PROTOCOL, READY
+from horovod._bootstrap.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
 
@@ -56,10 +57,12 @@ class Builder:
         self._dialers: dict[tuple[str, int], Dialer] = {}
         self._infos: list[Message] = []
         self._wanted: Sequence[int] | None = None  # the group of each rank according to the setting
-        self._token = ""
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
+        self._dialled: dict[int, list[tuple[str, int]]] = {}  # rank -> where it is looked for
         self._met: list[bool] = [False] * identity.size  # ranks that have met the first rank of their host
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
+        self.sessions: dict[tuple[str, int], Session] = {}  # of each link
+        self.key = b""  # of this world
         self.local_ranks: list[int] = [identity.rank]  # those of this host or group, sorted
         self.hosts: list[int] = []  # the number of each rank's host, or group, in order of appearance
         self.memory = -1  # shared by local_ranks
@@ -80,12 +83,15 @@ class Builder:
         groups: Sequence[int] | None,
         process_sets: Sequence[Sequence[int]],
         shm_bytes: Callable[[int], int],
+        encryption: str = "none",
     ) -> None:
         """Connects; on return `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
         self._wanted = groups
         assert self._identity.rendezvous is not None
         keeper = "the launcher" if self._identity.meeting is None else "rank 0"
-        client = RendezvousClient(self._identity.rendezvous, self._key, self._deadline, keeper)
+        client = RendezvousClient(
+            self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
+        )
         self._client = client
         self._due = client.heard
         self._opened.callback(client.close)
@@ -101,7 +107,7 @@ class Builder:
             addresses = self._identity.addresses or (client.local_address,)
             listeners = [self._listen(family_of(address), (address, 0)) for address in addresses]
             info["tcp"] = [listener.getsockname()[:2] for listener in listeners]
-        self._join(info, transport, process_sets)
+        self._join(info, transport, process_sets, encryption)
 
         if transport == "mpi":  # needs no memory, and no connections that carry data
             met = self._meet_on_host(lambda ranks: 0, False)
@@ -128,7 +134,9 @@ class Builder:
 
     # Stages
 
-    def _join(self, info: Message, transport: str, process_sets: Sequence[Sequence[int]]) -> None:
+    def _join(
+        self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
+    ) -> None:
         client = self._connected_client()
         client.send(
             {
@@ -144,6 +152,7 @@ class Builder:
                     "the rendezvous protocol": str(PROTOCOL),
                     "the version of horovod": horovod.__version__,
                     "the transport": transport,
+                    "HOROVOD_ENCRYPTION": encryption,
                     VARIABLE: _bounded(json.dumps(self._wanted)),
                     "the list of process sets": _bounded(
                         json.dumps([sorted(ranks) for ranks in process_sets])
@@ -155,8 +164,8 @@ class Builder:
             lambda: client.world is not None, lambda: "the others have not joined", _SERVER_FIRST_SECONDS
         )
         assert client.world is not None
-        self._infos = client.world["infos"]
-        self._token = client.world["token"]
+        self._infos = unpack(client.world["infos"])
+        self.key = world_key(self._key, self._scope, client.world["token"])
         self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
 
     def _share(self, stage: str, value: Any) -> list[Any]:
@@ -189,6 +198,9 @@ class Builder:
         offers = self._share(_OFFER_STAGE, offer)
         problem = str(offers[first].get("problem", ""))
         if listener is not None:
+            # And one to watch each process, later.
+            count = (len(kinds) + 1) * (len(local) - 1)
+            descriptors.require(count, f"the connections of rank {first} to the other ranks of its host")
             self._open_doorways([listener], [(kind, rank) for rank in local[1:] for kind in kinds])
         elif self._rank != first and not problem:
             problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
@@ -246,10 +258,13 @@ class Builder:
                 self.memory = descriptor
                 self._selector.unregister(sock)
 
-        def keep(kind: str) -> Callable[[socket.socket], None]:
-            def on_open(sock: socket.socket) -> None:
-                self.links[kind, first] = sock
-                self._credentials[first] = shared_memory.peer_pid(sock)
+        def keep(kind: str) -> Callable[[socket.socket, Session], None]:
+            def on_open(sock: socket.socket, session: Session) -> None:
+                self.links[kind, first], self.sessions[kind, first] = sock, session
+                self._credentials[first], user = shared_memory.peer(sock)
+                if user != os.geteuid():
+                    problem.append(f"{self._name(first)} runs as another user, with the id {user}")
+                    return
                 if memory_bytes and kind == kinds[0]:
                     self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
 
@@ -273,14 +288,18 @@ class Builder:
         wanted += [
             (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
         ]
+        descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
         self._open_doorways(listeners, [(kind, peer) for kind, peer in wanted if peer > rank])
 
-        def keep(kind: str, peer: int) -> Callable[[socket.socket], None]:
-            return lambda sock: self.links.update({(kind, peer): sock})
+        def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
+            def on_open(sock: socket.socket, session: Session) -> None:
+                self.links[kind, peer], self.sessions[kind, peer] = sock, session
+
+            return on_open
 
         for kind, peer in wanted:
             if peer < rank:
-                targets = [(family_of(host), (host, port)) for host, port in self._infos[peer]["tcp"]]
+                targets = [(family_of(host), (host, port)) for host, port in self._endpoints(peer)]
                 self._dial(kind, peer, targets, keep(kind, peer))
 
         def connected() -> bool:
@@ -311,27 +330,35 @@ class Builder:
         return listener
 
     def _purpose(self, kind: str, initiator: int, acceptor: int) -> str:
-        return f"{self._scope}|{self._token}|{kind}|{initiator}|{acceptor}"
+        return f"{kind}|{initiator}|{acceptor}"
 
     def _open_doorways(self, listeners: Sequence[socket.socket], links: list[tuple[str, int]]) -> None:
         purposes = {self._purpose(kind, peer, self._rank): (kind, peer) for kind, peer in links}
-        self._expected = {purpose_tag(self._key, purpose): purpose for purpose in purposes}
+        self._expected = {purpose_tag(self.key, purpose): purpose for purpose in purposes}
 
-        def arrived(sock: socket.socket, purpose: str) -> None:
+        def arrived(sock: socket.socket, purpose: str, session: Session) -> None:
             kind, peer = purposes[purpose]
-            del self._expected[purpose_tag(self._key, purpose)]  # each connection once
-            self.links[kind, peer] = sock
-            if sock.family != socket.AF_UNIX:
+            if sock.family == socket.AF_UNIX:
+                self._credentials[peer], user = shared_memory.peer(sock)
+                if user != os.geteuid():
+                    sock.close()  # the other end says why
+                    return
+            else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return
-            self._credentials[peer] = shared_memory.peer_pid(sock)
-            if kind != LIVENESS and self.memory >= 0:
+            earlier = self.links.pop((kind, peer), None)
+            if earlier is not None:
+                # The peer gave that attempt up before it had our answer: this is the one that it has.
+                earlier.close()
+            self.links[kind, peer], self.sessions[kind, peer] = sock, session
+            if sock.family == socket.AF_UNIX and kind != LIVENESS and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
 
+        capacity = default_capacity(len(listeners), len(links))
         self._doorways = [
-            Doorway(self._selector, listener, self._key, self._expected, arrived) for listener in listeners
+            Doorway(self._selector, listener, self.key, self._expected, arrived, capacity)
+            for listener in listeners
         ]
 
     def _dial(
@@ -339,10 +366,10 @@ class Builder:
         kind: str,
         peer: int,
         targets: Sequence[tuple[int, Address]],
-        on_open: Callable[[socket.socket], None],
+        on_open: Callable[[socket.socket, Session], None],
     ) -> None:
         purpose = self._purpose(kind, self._rank, peer)
-        self._dialers[kind, peer] = Dialer(self._selector, self._key, purpose, targets, on_open)
+        self._dialers[kind, peer] = Dialer(self._selector, self.key, purpose, targets, on_open)
 
     def _discard(self) -> None:
         """Closes connections, memory and the doorways."""
@@ -356,7 +383,7 @@ class Builder:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(sock)
             sock.close()
-        self.links = {}
+        self.links, self.sessions = {}, {}
         if self.memory >= 0:
             os.close(self.memory)
         self.memory = -1
@@ -402,7 +429,15 @@ class Builder:
         return f"rank {rank} (host {self._infos[rank]['host']}, pid {self._infos[rank]['pid']})"
 
     def _address(self, rank: int) -> str:
-        return " or ".join(f"{host}:{port}" for host, port in self._infos[rank]["tcp"])
+        return " or ".join(f"{host}:{port}" for host, port in self._endpoints(rank))
+
+    def _endpoints(self, rank: int) -> list[tuple[str, int]]:
+        """Where a rank is to be reached, best first."""
+        if rank not in self._dialled:
+            published = [(str(host), int(port)) for host, port in self._infos[rank]["tcp"]]
+            here = self.hosts[rank] == self.hosts[self._rank]
+            self._dialled[rank] = published if here else elsewhere(published)
+        return self._dialled[rank]
 
 
 def _bounded(text: str) -> str:

@@ -8,7 +8,14 @@ import socket
 import time
 from typing import Any
 
-from horovod._bootstrap.auth import AuthenticationError, ConnectionDropped, Initiator, authenticate
+from horovod._bootstrap.auth import (
+    AuthenticationError,
+    ConnectionDropped,
+    Initiator,
+    Session,
+    authenticate,
+    place_of,
+)
 from horovod._bootstrap.frames import FrameError, FrameStream, Message
 from horovod._bootstrap.server import PURPOSE
 from horovod.common.exceptions import HorovodInternalError
@@ -25,12 +32,19 @@ class RendezvousClient:
     """
 
     def __init__(
-        self, address: tuple[str, int], key: bytes, deadline: float, keeper: str = "the launcher"
+        self,
+        address: tuple[str, int],
+        key: bytes,
+        deadline: float,
+        keeper: str = "the launcher",
+        bound: bool = True,
     ) -> None:
+        """`bound`: the server listens at this very address, if it is a numeric one."""
         self.server = f"{address[0]}:{address[1]}"
         self.keeper = keeper  # whose process the server is in
-        self.sock = _connect(address, key, deadline, self.server, keeper)
-        self._frames = FrameStream(self.sock)
+        place = place_of(address) if bound else ""
+        self.sock, session = _connect(address, key, place, deadline, self.server, keeper)
+        self._frames = FrameStream(self.sock, session)
         self._deadline = deadline
         self.heard = time.monotonic()
         self.failure: str | None = None
@@ -88,8 +102,8 @@ class RendezvousClient:
 
 
 def _connect(
-    address: tuple[str, int], key: bytes, deadline: float, server: str, keeper: str
-) -> socket.socket:
+    address: tuple[str, int], key: bytes, place: str, deadline: float, server: str, keeper: str
+) -> tuple[socket.socket, Session]:
     pause = 0.02
     for attempt in range(_ATTEMPTS):
         remaining = deadline - time.monotonic()
@@ -104,8 +118,7 @@ def _connect(
             ) from error
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            authenticate(sock, Initiator(key, PURPOSE), deadline)
-            return sock
+            return sock, authenticate(sock, Initiator(key, PURPOSE, place), deadline)
         except AuthenticationError as error:
             sock.close()
             raise HorovodInternalError(f"the rendezvous server at {server}: {error}") from error

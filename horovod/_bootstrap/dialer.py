@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from horovod._bootstrap.auth import Authentication, AuthenticationError, Initiator
+from horovod._bootstrap.auth import Authentication, AuthenticationError, Initiator, Session, place_of
 from horovod._bootstrap.doorway import HANDSHAKE_SECONDS
 
 Address = tuple[str, int] | str
@@ -24,12 +24,34 @@ def family_of(address: str) -> int:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
+def is_own(address: str) -> bool:
+    """Whether a numeric IP address is one of this machine: others can't be bound."""
+    try:
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def elsewhere(endpoints: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those endpoints of a peer on another host that are not addresses of this one as well.
+
+    Hosts often have a private network of the same address each (docker0). If nothing is left, the other host
+    is this machine by another name, and all count.
+    """
+    foreign = [endpoint for endpoint in endpoints if not is_own(endpoint[0])]
+    return foreign or list(endpoints)
+
+
 class Dialer:
     """Connects at once and again if dropped. The selector's keys carry a callback without arguments as data.
 
-    `targets` are families and addresses that lead to the peer, tried in turn, best first. `on_open(socket)`
-    takes ownership of the authenticated, non-blocking socket. `gave_up` is set when trying again is
-    pointless; `problem` says what went wrong last. Call tick() at least every next_wait() seconds.
+    `targets` are families and addresses that lead to the peer, tried in turn, best first.
+    `on_open(socket, session)` takes ownership of the authenticated, non-blocking socket. `bound`: the peer
+    listens at the very addresses of the targets, so whoever passes a connection on from there is refused.
+    `gave_up` is set when trying again is pointless; `problem` says what went wrong last. Call tick() at least
+    every next_wait() seconds.
     """
 
     def __init__(
@@ -38,14 +60,16 @@ class Dialer:
         key: bytes,
         purpose: str,
         targets: Sequence[tuple[int, Address]],
-        on_open: Callable[[socket.socket], None],
+        on_open: Callable[[socket.socket, Session], None],
         rounds: int = _ATTEMPTS,
+        bound: bool = True,
     ) -> None:
         self._selector = selector
         self._key = key
         self._purpose = purpose
         self._targets = targets
         self._rounds = rounds
+        self._bound = bound
         self._family, self._address = targets[0]
         self._on_open = on_open
         self._attempts = 0
@@ -104,10 +128,11 @@ class Dialer:
             self._failed(os.strerror(code))
             return
         self._next = time.monotonic() + HANDSHAKE_SECONDS
+        place = place_of(self._address) if self._bound else ""
         try:
             if self._family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._authentication = Authentication(sock, Initiator(self._key, self._purpose))
+            self._authentication = Authentication(sock, Initiator(self._key, self._purpose, place))
         except OSError as error:
             self._failed(str(error))
             return
@@ -117,18 +142,19 @@ class Dialer:
         if sock is not self._sock or self._authentication is None:
             return
         try:
-            if not self._authentication.advance():
-                return
+            session = self._authentication.advance()
         except AuthenticationError as error:
             self._failed(str(error), hopeless=True)
             return
         except OSError as error:
             self._failed(str(error))
             return
+        if session is None:
+            return
         self._selector.unregister(sock)
         self._sock = None
         self._next = None
-        self._on_open(sock)
+        self._on_open(sock, session)
 
     def _failed(self, problem: str, hopeless: bool = False) -> None:
         self.close()

@@ -28,11 +28,22 @@ def read_key_file(environ: Mapping[str, str]) -> bytes | None:
             secret = file.read(_MOST + 1).strip() if stat.S_ISREG(status.st_mode) else b""
     except OSError as error:
         raise ValueError(f"{KEY_FILE}={path}: {error.strerror or error}") from error
-    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
+    # What root has mounted for the group of a pod that is not root's (Kubernetes: fsGroup) is for this one.
+    mounted = status.st_uid == 0 != os.geteuid()
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (0o037 if mounted else 0o077):
         raise ValueError(f"{KEY_FILE}={path} must belong to you and be closed to others: chmod 600 {path}")
     if not _LEAST <= len(secret) <= _MOST:
         raise ValueError(
             f"{KEY_FILE}={path} must hold {_LEAST} to {_MOST} bytes, for example from: openssl rand -hex 32"
+        )
+    return checked_secret(secret, f"{KEY_FILE}={path}")
+
+
+def checked_secret(secret: bytes, source: str) -> bytes:
+    """The secret, unless it is the text that stands for one in the manual."""
+    if b"openssl rand" in secret:
+        raise ValueError(
+            f"{source} holds the example's text, not a secret: put the output of that command there"
         )
     return secret
 

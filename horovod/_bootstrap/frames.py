@@ -1,37 +1,76 @@
-"""JSON objects with a length in front, on a connection that has been authenticated."""
+"""JSON objects in frames that only the two ends of an authenticated connection can make.
+
+A frame is the length of the JSON, a code of 16 bytes, and the JSON. The code is an HMAC-SHA256 under the
+direction's key of the session, over the number of the frame, which both ends count, and the JSON's SHA-256:
+a frame that was changed, repeated, left out, moved or sent back to its sender does not have the right one.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import select
 import socket
 import struct
 import time
-from typing import Any
+from typing import Any, NamedTuple
+
+from horovod._bootstrap.auth import Session
 
 Message = dict[str, Any]
 
 MAX_FRAME_BYTES = 16 << 20  # the description of a world of tens of thousands of ranks
-_LENGTH = struct.Struct("!I")
+_HEAD = struct.Struct("!I16s")  # length and code
+_NUMBERED = struct.Struct("!Q32s")
 _CHUNK_BYTES = 1 << 16
 
 
 class FrameError(ValueError):
-    """The other end sent something that is not a frame, or a frame is too large."""
+    """The other end sent something that is not a frame, or a frame is too large or not the other end's."""
 
 
-def encode(message: Message, limit: int = MAX_FRAME_BYTES) -> bytes:
-    """The bytes of a frame; FrameError if the message is larger than `limit` bytes."""
-    body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
-    if len(body) > limit:
-        raise FrameError(f"a message of {len(body)} bytes is over the limit of {limit}")
-    return _LENGTH.pack(len(body)) + body
+class Body(NamedTuple):
+    """A message as bytes, which may be sent to several receivers."""
+
+    content: bytes
+    digest: bytes
+
+
+def encode(message: Message, limit: int = MAX_FRAME_BYTES) -> Body:
+    """What a frame carries; FrameError if the message is larger than `limit` bytes."""
+    content = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    if len(content) > limit:
+        raise FrameError(f"a message of {len(content)} bytes is over the limit of {limit}")
+    return Body(content, hashlib.sha256(content).digest())
+
+
+class Sealer:
+    """Makes the codes of one direction of a connection, in the order of its frames."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._number = 0
+
+    def code(self, digest: bytes) -> bytes:
+        """That of the next frame."""
+        text = _NUMBERED.pack(self._number, digest)
+        self._number += 1
+        return hmac.digest(self._key, text, "sha256")[:16]
+
+    def head(self, body: Body) -> bytes:
+        """What comes before the body in the next frame."""
+        return _HEAD.pack(len(body.content), self.code(body.digest))
 
 
 class Decoder:
-    """Cuts a stream of bytes into messages. Holds at most one incomplete frame of `limit` bytes."""
+    """Cuts a stream of bytes into messages. Holds at most one incomplete frame of `limit` bytes.
 
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+    `key` is the one that the other end sends with.
+    """
+
+    def __init__(self, key: bytes, limit: int = MAX_FRAME_BYTES) -> None:
+        self._sealer = Sealer(key)
         self._limit = limit
         self._buffer = bytearray()
 
@@ -40,22 +79,28 @@ class Decoder:
         self._buffer += data
         messages: list[Message] = []
         start = 0
-        while len(self._buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer, start)
+        while len(self._buffer) - start >= _HEAD.size:
+            length, code = _HEAD.unpack_from(self._buffer, start)
             if length > self._limit:
                 raise FrameError(f"a frame of {length} bytes is over the limit of {self._limit}")
-            end = start + _LENGTH.size + length
+            end = start + _HEAD.size + length
             if len(self._buffer) < end:
                 break
-            messages.append(_decode(bytes(self._buffer[start + _LENGTH.size : end])))
+            content = bytes(self._buffer[start + _HEAD.size : end])
+            if not hmac.compare_digest(code, self._sealer.code(hashlib.sha256(content).digest())):
+                raise FrameError(
+                    "a frame has a wrong authentication code: someone in between has changed, repeated or "
+                    "left out something"
+                )
+            messages.append(_decode(content))
             start = end
         del self._buffer[:start]
         return messages
 
 
-def _decode(body: bytes) -> Message:
+def _decode(content: bytes) -> Message:
     try:
-        message = json.loads(body)
+        message = json.loads(content, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame does not hold JSON: {error}") from None
     if not isinstance(message, dict):
@@ -63,19 +108,25 @@ def _decode(body: bytes) -> Message:
     return message
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")  # neither smaller nor larger than any deadline
+
+
 class FrameStream:
     """Frames over a socket, made non-blocking; it stays the caller's. Deadlines are time.monotonic()."""
 
-    def __init__(self, sock: socket.socket, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, sock: socket.socket, session: Session, limit: int = MAX_FRAME_BYTES) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._limit = limit
-        self._decoder = Decoder(limit)
+        self._sealer = Sealer(session.send)
+        self._decoder = Decoder(session.receive, limit)
         self._ready: list[Message] = []
 
     def send(self, message: Message, deadline: float) -> None:
         """Sends all of it, or raises TimeoutError, FrameError or OSError and leaves the stream unusable."""
-        left = memoryview(encode(message, self._limit))
+        body = encode(message, self._limit)
+        left = memoryview(self._sealer.head(body) + body.content)
         while left:
             try:
                 left = left[self._sock.send(left) :]

@@ -57,6 +57,8 @@ class Identity:
     key: bytes | None = field(default=None, repr=False)  # must not end up in a log
     addresses: tuple[str, ...] = ()  # where the other hosts reach this one, best first; empty: find out
     meeting: Meeting | None = None
+    # Whether the server itself named the address of the rendezvous: one from the user may be translated.
+    rendezvous_is_own: bool = True
 
 
 class WayOfStarting(Protocol):
@@ -110,6 +112,15 @@ class SingleProcess:
         return Identity(0, 1, 0, 1, 0, 1, host_name(environ))
 
 
+_hidden: dict[str, str] = {}  # variables that this process has had
+
+
+def hide_key() -> None:
+    """Takes the job key out of the environment, for what this process starts later. detect() still has it."""
+    if SECRET in os.environ:
+        _hidden[SECRET] = os.environ.pop(SECRET)
+
+
 def detect(environ: Mapping[str, str] | None = None) -> Identity:
     """The identity of this process. Raises ValueError naming the variable that is missing or wrong.
 
@@ -117,7 +128,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Identity:
     """
     from horovod._bootstrap.launchers import OTHERS  # here: they need the classes above
 
-    environ = os.environ if environ is None else environ
+    environ = {**_hidden, **os.environ} if environ is None else environ
     ways: tuple[type[WayOfStarting], ...] = (Horovodrun, *OTHERS, SingleProcess)
     for way in ways:
         identity = way.detect(environ)

@@ -20,12 +20,18 @@ from dataclasses import replace
 from typing import Protocol
 
 from horovod._bootstrap import mpi_world
-from horovod._bootstrap.auth import KEY_BYTES
-from horovod._bootstrap.dialer import Dialer, family_of
-from horovod._bootstrap.fixed_address import KEY_FILE, FixedAddress, derived_key, read_key_file
+from horovod._bootstrap.auth import KEY_BYTES, Session
+from horovod._bootstrap.dialer import Dialer, elsewhere, family_of
+from horovod._bootstrap.fixed_address import (
+    KEY_FILE,
+    FixedAddress,
+    checked_secret,
+    derived_key,
+    read_key_file,
+)
 from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
 from horovod._bootstrap.launcher_process import launcher_process
-from horovod._bootstrap.notice import Notice
+from horovod._bootstrap.notice import Endpoint, Notice
 from horovod._bootstrap.noticeboard import NAME_PREFIX, Noticeboard, host_directories, shared_directory
 from horovod._bootstrap.server import PURPOSE, RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
@@ -79,7 +85,7 @@ def prepared(
         if isinstance(way, FixedAddress):
             key, port, listen_on = way.key, way.port, _named(way, addresses)
         try:
-            server = RendezvousServer(key, listen_on, port).start()
+            server = RendezvousServer(key, listen_on, port, identity.size).start()
         except OSError as error:
             raise HorovodInternalError(
                 f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
@@ -87,7 +93,7 @@ def prepared(
             ) from error
         place = replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses))
         try:
-            with way.offer(Notice(tuple(server.endpoints), key)):
+            with way.offer(Notice(tuple(server.endpoints), key, identity.host)):
                 yield place, _left(deadline)
         finally:
             server.retire()
@@ -137,7 +143,7 @@ def _secret(environ: Mapping[str, str]) -> bytes | None:
     given = environ.get(SECRET, "").strip().encode()
     if given and len(given) < KEY_BYTES:  # without the value: it is a secret
         raise ValueError(f"{SECRET} must have {KEY_BYTES} characters or more: openssl rand -hex 32")
-    return given or read_key_file(environ)
+    return checked_secret(given, SECRET) if given else read_key_file(environ)
 
 
 def _name(*about: str) -> str:
@@ -151,9 +157,14 @@ def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout
         try:
             notice = way.look()
             if notice is not None:
-                sock, problem = _first_answer(notice, min(deadline, time.monotonic() + _TRY_SECONDS))
+                there = notice.host and notice.host != identity.host
+                endpoints = elsewhere(notice.endpoints) if there else notice.endpoints
+                own = not isinstance(way, FixedAddress)
+                until = min(deadline, time.monotonic() + _TRY_SECONDS)
+                sock, problem = _first_answer(endpoints, notice.key, own, until)
                 if sock is not None:
-                    return _reached(sock, identity, notice, one_host)
+                    found = replace(identity, key=notice.key, rendezvous_is_own=own)
+                    return _reached(sock, found, one_host)
         except ValueError as error:
             problem = str(error)
         if time.monotonic() >= deadline:
@@ -166,28 +177,38 @@ def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout
         pause = min(_LONGEST_PAUSE, 2 * pause)
 
 
-def _reached(sock: socket.socket, identity: Identity, notice: Notice, one_host: bool) -> Identity:
+def _reached(sock: socket.socket, identity: Identity, one_host: bool) -> Identity:
     with sock:
         rendezvous = sock.getpeername()[:2]
         own = str(sock.getsockname()[0])
     addresses = () if one_host else tuple(_own_addresses(own))
-    return replace(identity, rendezvous=rendezvous, key=notice.key, addresses=addresses)
+    return replace(identity, rendezvous=rendezvous, addresses=addresses)
 
 
-def _first_answer(notice: Notice, deadline: float) -> tuple[socket.socket | None, str]:
-    """An authenticated connection to one of the endpoints, or why there is none."""
+def _first_answer(
+    endpoints: Sequence[Endpoint], key: bytes, own: bool, deadline: float
+) -> tuple[socket.socket | None, str]:
+    """An authenticated connection to one of the endpoints, or why there is none.
+
+    `own`: rank 0 knows itself by these addresses.
+    """
     opened: list[socket.socket] = []
+
+    def on_open(sock: socket.socket, _: Session) -> None:
+        opened.append(sock)
+
     with selectors.DefaultSelector() as selector:
         dialers = [
             Dialer(
                 selector,
-                notice.key,
+                key,
                 PURPOSE,
                 [(family_of(endpoint[0]), endpoint)],
-                opened.append,
+                on_open,
                 rounds=1,
+                bound=own,
             )
-            for endpoint in notice.endpoints
+            for endpoint in endpoints
         ]
         try:
             while not opened and time.monotonic() < deadline:
@@ -202,9 +223,7 @@ def _first_answer(notice: Notice, deadline: float) -> tuple[socket.socket | None
                 dialer.close()
     for extra in opened[1:]:
         extra.close()
-    texts = [
-        f"{address}: {each.problem}" for (address, _), each in zip(notice.endpoints, dialers, strict=True)
-    ]
+    texts = [f"{address}: {each.problem}" for (address, _), each in zip(endpoints, dialers, strict=True)]
     return (opened[0], "") if opened else (None, ", ".join(texts))
 
 

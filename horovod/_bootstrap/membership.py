@@ -10,10 +10,12 @@ text. Time is an argument (time.monotonic); every method returns what to send to
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
+from horovod._bootstrap.roster import pack
 
 PROTOCOL = 1
 READY = "ready"
@@ -22,6 +24,7 @@ PING_SECONDS = 0.5
 _GRACE_SECONDS = 1.0
 _MAX_SIZE = 1 << 20
 _NAMED = 16  # ranks listed in a message
+_CROWDED_SECONDS = 0.05  # of patience per rank of a host: they all start at once, perhaps on few processors
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,10 @@ class _Scope:
         self.stage_counts: dict[str, int] = {}
         listed, colon, _ = name.partition(":")
         words = listed.split("-") if colon else []
-        self._renumbered = {int(word): rank for rank, word in enumerate(words) if word.isdigit()}
+        # Only ASCII: isdigit() is true of more than int() takes.
+        self._renumbered = {
+            int(word): rank for rank, word in enumerate(words) if word.isascii() and word.isdigit()
+        }
 
     @property
     def complete(self) -> bool:
@@ -101,15 +107,15 @@ class Membership:
         try:
             name, member = _parse_join(client, message, now)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            return [_error(client, f"the rendezvous server did not understand a join ({error!r})")]
+            return [failure(client, f"the rendezvous server did not understand a join ({error!r})")]
         if name in self._failed_scopes:  # the others have been told; a late rank must not wait for them
-            return [_error(client, self._failed_scopes[name][0])]
+            return [failure(client, self._failed_scopes[name][0])]
         scope = self._scopes.setdefault(name, _Scope(name, member.size))
         # A new process has taken the place of the one that failed.
         self._failed_ranks.pop(scope.launched(member.rank), None)
         problem = _disagreement(scope, member)
         if problem:
-            return [_error(client, problem), *self._fail(scope, problem, now)]
+            return [failure(client, problem), *self._fail(scope, problem, now)]
         scope.members[member.rank] = member
         self._clients[client] = (scope, member)
         for launched, text in self._failed_ranks.items():
@@ -120,7 +126,7 @@ class Membership:
             return []
         infos = [scope.members[rank].info for rank in range(scope.size)]
         # Unguessable and new for every world: binds the connections between the ranks to this one.
-        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": infos}
+        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": pack(infos)}
         return [Outgoing(each.client, world) for each in scope.members.values()]
 
     def share(self, client: int, stage: str, value: Any, now: float) -> list[Outgoing]:
@@ -195,7 +201,7 @@ class Membership:
         # was ready to wait belong to another attempt.
         until = max((member.deadline for member in scope.members.values()), default=now)
         self._failed_scopes[scope.name] = (text, until)
-        return [_error(member.client, text) for member in scope.members.values()]
+        return [failure(member.client, text) for member in scope.members.values()]
 
     def _forget(self, scope: _Scope) -> None:
         del self._scopes[scope.name]
@@ -203,7 +209,8 @@ class Membership:
             del self._clients[member.client]
 
 
-def _error(client: int, text: str) -> Outgoing:
+def failure(client: int, text: str) -> Outgoing:
+    """The last message to a client that can't go on."""
     return Outgoing(client, {"type": "error", "text": text}, last=True)
 
 
@@ -253,10 +260,12 @@ def _disagreement(scope: _Scope, member: Member) -> str | None:
 
 
 def _overdue(scope: _Scope, now: float) -> str | None:
+    neighbours = Counter(member.host for member in scope.members.values())
     for member in scope.members.values():
-        if now - member.heard > member.peer_timeout:
+        patience = max(member.peer_timeout, _CROWDED_SECONDS * neighbours[member.host])
+        if now - member.heard > patience:
             return (
-                f"{member} has not answered for {member.peer_timeout:g} s while the ranks were connecting: "
+                f"{member} has not answered for {patience:g} s while the ranks were connecting: "
                 "its process is stopped or its host can't be reached"
             )
     first = min(scope.members.values(), key=lambda member: member.deadline)

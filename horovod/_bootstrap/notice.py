@@ -17,9 +17,10 @@ class Notice:
 
     endpoints: tuple[Endpoint, ...]
     key: bytes = field(repr=False)  # must not end up in a log
+    host: str = ""  # the name of rank 0's; empty if not known
 
     def encode(self) -> bytes:
-        return json.dumps({"endpoints": self.endpoints, "key": self.key.hex()}).encode()
+        return json.dumps({"endpoints": self.endpoints, "key": self.key.hex(), "host": self.host}).encode()
 
 
 def decode(data: bytes) -> Notice:
@@ -27,6 +28,6 @@ def decode(data: bytes) -> Notice:
     try:
         content = json.loads(data)
         endpoints = tuple((str(address), int(port)) for address, port in content["endpoints"])
-        return Notice(endpoints, check_key(bytes.fromhex(content["key"])))
+        return Notice(endpoints, check_key(bytes.fromhex(content["key"])), str(content["host"]))
     except (KeyError, TypeError, ValueError):  # without the text: it has the key in it
         raise ValueError("this is not the notice of a job of this Horovod version") from None

@@ -25,7 +25,8 @@ _OLD_SECONDS = 86400.0  # ranks connect within minutes
 
 def shared_directory() -> Path:
     """Where hosts with a common home directory see the same files."""
-    return Path(os.path.expanduser("~")) / ".horovod"
+    # Not ~/.horovod itself: other programs keep things there and leave it open for others to read.
+    return Path(os.path.expanduser("~")) / ".horovod" / "meetings"
 
 
 def host_directories() -> list[Path]:
@@ -125,8 +126,9 @@ def _for_others(status: os.stat_result) -> bool:
 
 
 def _open_directory(path: Path) -> int:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
+    for missing in (path.parent, path) if path == shared_directory() else (path,):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(missing, 0o700)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if _for_others(os.fstat(descriptor)):

@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from horovod._bootstrap.auth import check_key, purpose_tag
-from horovod._bootstrap.doorway import Doorway
-from horovod._bootstrap.frames import Decoder, FrameError, Message, encode
-from horovod._bootstrap.membership import Membership, Outgoing
+from horovod._bootstrap.auth import Session, check_key, purpose_tag
+from horovod._bootstrap.doorway import Doorway, default_capacity
+from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
+from horovod._bootstrap.membership import Membership, Outgoing, failure
 
 PURPOSE = "rendezvous"  # what a connection to the server is authenticated for
 _BACKLOG = 4096
@@ -26,10 +26,11 @@ _LATE_SECONDS = 0.5  # a wake-up this late means that the launcher itself was st
 class _Connection:
     """An authenticated client."""
 
-    def __init__(self, sock: socket.socket, client: int, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, session: Session, client: int, deadline: float) -> None:
         self.sock = sock
         self.client = client
-        self.decoder = Decoder(_REQUEST_BYTES)
+        self.sealer = Sealer(session.send)
+        self.decoder = Decoder(session.receive, _REQUEST_BYTES)
         self.outgoing: deque[memoryview] = deque()
         self.events = selectors.EVENT_READ
         self.joined = False
@@ -41,11 +42,14 @@ class RendezvousServer:
     """Serves any number of worlds one after another or at once, in one daemon thread.
 
     `key` is the job's 32 bytes; `hosts` are the addresses to listen on, of which each worker must be able to
-    reach one; `port` is the port there, 0 for any that is free.
+    reach one; `port` is the port there, 0 for any that is free. `clients` are expected at the same time.
     The methods may be called from any thread. Also a context manager.
     """
 
-    def __init__(self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0, clients: int = 0
+    ) -> None:
+        self._clients = clients
         self._key = check_key(key)
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
         self._port = port
@@ -58,11 +62,12 @@ class RendezvousServer:
         # Everything below belongs to the thread.
         self._membership = Membership()
         self._expected = {purpose_tag(self._key, PURPOSE): PURPOSE}
-        self._handlers: dict[str, Callable[[socket.socket], None]] = {}
+        self._handlers: dict[str, Callable[[socket.socket, Session], None]] = {}
         self._doorways: dict[str, Doorway] = {}  # by address
         self._connections: dict[int, _Connection] = {}
         self._next_client = 0
         self._ticked = 0.0
+        self._looked = 0.0
 
     @property
     def port(self) -> int:
@@ -92,7 +97,10 @@ class RendezvousServer:
             wake_sender.setblocking(False)
             self._selector.register(wake_receiver, selectors.EVENT_READ, lambda: _drain(wake_receiver))
             for host, listener in listeners.items():
-                doorway = Doorway(self._selector, listener, self._key, self._expected, self._on_open)
+                capacity = default_capacity(len(listeners), self._clients)
+                doorway = Doorway(
+                    self._selector, listener, self._key, self._expected, self._on_open, capacity
+                )
                 self._doorways[host] = doorway
             # From here on the thread closes everything.
             self._thread = threading.Thread(
@@ -124,7 +132,7 @@ class RendezvousServer:
 
         self._post(narrow)
 
-    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
+    def accept(self, purpose: str, handler: Callable[[socket.socket, Session], None]) -> None:
         """Also takes connections authenticated for `purpose`; `handler` becomes the owner of each.
 
         It is called in the server's thread and must not block. For connections that are not about building a
@@ -201,17 +209,20 @@ class RendezvousServer:
         self._ticked = now
         for doorway in self._doorways.values():
             doorway.tick(now)
+        if now < self._looked + _TICK_SECONDS / 2:
+            return  # looking at all of them at every event would be the square of their number
+        self._looked = now
         self._send(self._membership.tick(now))
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:
                 self._close(connection)
 
-    def _on_open(self, sock: socket.socket, purpose: str) -> None:
+    def _on_open(self, sock: socket.socket, purpose: str, session: Session) -> None:
         if purpose != PURPOSE:
-            self._handlers[purpose](sock)
+            self._handlers[purpose](sock, session)
             return
         self._next_client += 1
-        connection = _Connection(sock, self._next_client, time.monotonic() + _LINGER_SECONDS)
+        connection = _Connection(sock, session, self._next_client, time.monotonic() + _LINGER_SECONDS)
         self._connections[connection.client] = connection
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -238,8 +249,10 @@ class RendezvousServer:
         try:
             for message in connection.decoder.feed(data):
                 self._send(self._handle(connection, message, now))
-        except (FrameError, KeyError) as error:
-            self._lose(connection, f"broke the rendezvous protocol ({error})")
+        except (FrameError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            text = f"broke the rendezvous protocol ({error})"
+            told = self._membership.leave(connection.client, text, now)
+            self._send(told or [failure(connection.client, f"the rendezvous server heard: {error}")])
 
     def _handle(self, connection: _Connection, message: Message, now: float) -> list[Outgoing]:
         kind = message.get("type")
@@ -256,7 +269,7 @@ class RendezvousServer:
         raise FrameError(f"unknown message type {kind!r}")
 
     def _send(self, messages: list[Outgoing]) -> None:
-        encoded: dict[int, bytes] = {}  # all ranks get the same world: encode it once and share the bytes
+        encoded: dict[int, Body] = {}  # all ranks get the same world: encode it once and share the bytes
         for out in messages:
             connection = self._connections.get(out.client)
             if connection is None or connection.finished:
@@ -264,7 +277,8 @@ class RendezvousServer:
             identity = id(out.message)
             if identity not in encoded:
                 encoded[identity] = encode(out.message)
-            connection.outgoing.append(memoryview(encoded[identity]))
+            body = encoded[identity]
+            connection.outgoing += [memoryview(connection.sealer.head(body)), memoryview(body.content)]
             if out.last:
                 connection.finished = True
                 connection.deadline = time.monotonic() + _LINGER_SECONDS
@@ -274,7 +288,8 @@ class RendezvousServer:
         waiting = bool(connection.outgoing)
         try:
             while connection.outgoing:
-                sent = connection.sock.send(connection.outgoing[0])
+                more = socket.MSG_MORE if len(connection.outgoing) > 1 else 0
+                sent = connection.sock.send(connection.outgoing[0], more)
                 if sent < len(connection.outgoing[0]):
                     connection.outgoing[0] = connection.outgoing[0][sent:]
                 else:

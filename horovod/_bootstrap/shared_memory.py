@@ -57,10 +57,14 @@ def receive(sock: socket.socket, size: int) -> int | None:
     raise ConnectionError("rank 0 did not pass on its shared memory")
 
 
-def peer_pid(sock: socket.socket) -> int:
-    """The process at the other end of a Unix socket as the kernel knows it; 0 if not visible from here."""
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """The process (0 if not visible from here) and the user at the other end of a Unix socket.
+
+    That is what the kernel says; nobody can pretend to be another user.
+    """
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(data)[0])
+    pid, user, _ = _CREDENTIALS.unpack(data)
+    return int(pid), int(user)
 
 
 def pid_namespace() -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
+from horovod._bootstrap.descriptors import raise_limit
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.topology import VARIABLE
 from horovod.common.exceptions import HorovodInternalError
@@ -46,6 +49,11 @@ class World:
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
     hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host or group
+    # What is said over these descriptors is authenticated with; None for the own entry.
+    control_sessions: list[Session | None] = field(default_factory=list)
+    liveness_sessions: list[Session | None] = field(default_factory=list)
+    mesh_sessions: list[Session | None] | None = None  # those of mesh_fds, if they are to be encrypted
+    key: bytes = field(default=b"", repr=False)  # known to the ranks of this world only; never sent
 
     def release(self) -> None:
         """The descriptors have a new owner: forgets them, so that close() does nothing."""
@@ -72,6 +80,7 @@ def connect(
     process_sets: Sequence[Sequence[int]],
     scope: str,
     shm_bytes: Callable[[int], int],
+    encryption: str = "none",
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
 
@@ -81,7 +90,7 @@ def connect(
     the hosts further, as if there were more of them.
     `timeout` seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core wants to
-    share among `size` ranks of a host.
+    share among `size` ranks of a host. With `encryption` "data" what goes through mesh_fds is encrypted.
 
     Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the arguments
     are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is raised, nothing stays
@@ -106,21 +115,23 @@ def connect(
         peers=[Peer(identity.host, os.getpid(), True)],
         control_fds=[-1],
         liveness_fds=[-1],
+        key=secrets.token_bytes(KEY_BYTES),
     )
     if identity.size == 1:
         return world
+    raise_limit()
     with Builder(identity, timeout, peer_timeout, scope) as builder:
         try:
-            builder.build(transport, groups, process_sets, shm_bytes)
+            builder.build(transport, groups, process_sets, shm_bytes, encryption)
         except OSError as error:
             raise HorovodInternalError(
                 f"rank {identity.rank} could not connect to the others: {error}"
             ) from error
-        _take_over(world, builder)
+        _take_over(world, builder, encryption)
     return world
 
 
-def _take_over(world: World, builder: Builder) -> None:
+def _take_over(world: World, builder: Builder, encryption: str) -> None:
     """Moves the descriptors from the builder to the world."""
     world.transport = builder.transport
     world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
@@ -133,11 +144,18 @@ def _take_over(world: World, builder: Builder) -> None:
     def descriptors(kind: str, ranks: Sequence[int]) -> list[int]:
         return [-1 if rank == world.rank else links[kind, rank].fileno() for rank in ranks]
 
+    def sessions(kind: str, ranks: Sequence[int]) -> list[Session | None]:
+        return [builder.sessions.get((kind, rank)) for rank in ranks]
+
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
     world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
+    world.control_sessions, world.liveness_sessions = sessions(CONTROL, ends), sessions(LIVENESS, ends)
+    world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
         world.mesh_fds = descriptors(MESH, everyone)
+        if encryption == "data":
+            world.mesh_sessions = sessions(MESH, everyone)
     world.shm_fd, builder.memory = builder.memory, -1
     try:
         for sock in links.values():

@@ -301,6 +301,16 @@ def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
     return wanted
 
 
+def _check_encryption(config: Config, uses_mpi: bool) -> None:
+    """ValueError if it was asked for and can't be had: never do without silently."""
+    if config.encryption == "none":
+        return
+    if uses_mpi:
+        raise ValueError("HOROVOD_ENCRYPTION=data: MPI carries the data, and Horovod can't encrypt that")
+    if problem := _core.encryption_problem():
+        raise ValueError(f"HOROVOD_ENCRYPTION=data: {problem}")
+
+
 def _check_local(meeting: Meeting, place: Place, host: str) -> None:
     """Whether the hosts' names agree with what another launcher says about them.
 
@@ -350,6 +360,7 @@ def _connect(
                 ],
                 scope=scope,
                 shm_bytes=_core.shm_bytes,
+                encryption=config.encryption,
             )
     except HorovodInternalError as error:
         # The rendezvous can't tell a mistake in the script from a failure; users of init() expect to.
@@ -387,8 +398,11 @@ def _tunables(config: Config, place: Place) -> _core.Tunables:
 
 def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    launched = identities.detect(os.environ)
+    launched = identities.detect()
+    if launched.meeting is None:
+        identities.hide_key()
     uses_mpi = _uses_mpi(config, by_mpi, launched)
+    _check_encryption(config, uses_mpi)
     with contextlib.ExitStack() as belongings:
         world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)
         table: _core.MpiTable | None = None
@@ -409,6 +423,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
             timeline=config.timeline is not None,
             mpi=uses_mpi,
             belongings=belongings.pop_all(),
+            key=world.key,
         )
 
 

@@ -232,6 +232,15 @@ class Config:
         "How data travels: shared memory, TCP, or the better one of those that all ranks can use.",
         choices=("auto", "shm", "tcp"),
     )
+    encryption: str = _knob(
+        str,
+        "none",
+        "HOROVOD_ENCRYPTION",
+        _PERFORMANCE,
+        "data: tensors and objects that leave a process through TCP are encrypted and authenticated with "
+        "AES-256-GCM of OpenSSL's libcrypto, which must be installed. The same on all ranks.",
+        choices=("none", "data"),
+    )
     topology: tuple[int, ...] | None = _knob(
         tuple,
         None,
@@ -641,6 +650,25 @@ class Config:
         flags=("--start-timeout",),
         minimum=0,
         exclusive=True,
+    )
+    term_grace_period: float = _knob(
+        float,
+        30.0,
+        "HOROVOD_TERM_GRACE_PERIOD",
+        _LAUNCHER,
+        "Time for the ranks to save their work when SIGTERM or SIGHUP ends the job, before SIGKILL.",
+        unit="s",
+        flags=("--term-grace-period",),
+        minimum=0,
+    )
+    env_exclude: str = _knob(
+        str,
+        "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",
+        "HOROVOD_ENV_EXCLUDE",
+        _LAUNCHER,
+        "Variables that the ranks do not get from horovodrun: a comma list of names, in which * stands for "
+        "anything. Replaces the default; `-` excludes nothing.",
+        flags=("--env-exclude",),
     )
     elastic_timeout: float = _knob(
         float,

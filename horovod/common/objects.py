@@ -1,11 +1,7 @@
-"""Broadcast and gather of Python objects as pickled bytes.
-
-They travel only between ranks that proved to be of this job when the world was built.
-"""
+"""Broadcast and gather of Python objects as pickled bytes, each with a seal that is checked before."""
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -14,9 +10,8 @@ from horovod.common.arrays import Array, collectives
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.seals import SEAL_BYTES, Content, SealError
 from horovod.common.session import for_collective
-
-_HEADER = struct.Struct("<?q")  # whether what follows is a pickle (else the text of an error), and its length
 
 
 def broadcast_object(
@@ -27,40 +22,43 @@ def broadcast_object(
     Types need not agree: the other ranks' `obj` is ignored. If it can't be pickled, all ranks raise.
     """
     own = for_collective().place.rank == root_rank
-    message, failure = _message(obj) if own else (b"", None)
-    header = np.frombuffer(message[: _HEADER.size].ljust(_HEADER.size, b"\0"), np.uint8)
+    purpose = _purpose("broadcast", name, process_set)
+    seal, payload, failure = _sealed(purpose, obj) if own else (bytes(SEAL_BYTES), b"", None)
+    header = np.frombuffer(seal, np.uint8)
     header = _broadcast(header, root_rank, _part(name, "header"), process_set)
-    ok, length = _HEADER.unpack(header.tobytes())
-    payload = np.frombuffer(message, np.uint8, offset=_HEADER.size) if own else np.empty(length, np.uint8)
-    payload = _broadcast(payload, root_rank, _part(name, "payload"), process_set)
+    content = None if own else _opened(purpose, root_rank, header.tobytes())
+    data = np.frombuffer(payload, np.uint8) if content is None else np.empty(content.length, np.uint8)
+    data = _broadcast(data, root_rank, _part(name, "payload"), process_set)
     if failure is not None:
         raise failure
-    if own:
-        return obj
-    return _content(ok, payload.tobytes(), root_rank)
+    return obj if content is None else _object(content, data.tobytes(), root_rank)
 
 
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Every rank's object, in rank order. If one can't be pickled, all ranks raise."""
-    message, failure = _message(obj)
+    purpose = _purpose("allgather", name, process_set)
+    seal, payload, failure = _sealed(purpose, obj)
     full = None if name is None else f"object.{name}"
-    handle = collectives.allgather([np.frombuffer(message, np.uint8)], full, process_set)
+    handle = collectives.allgather([np.frombuffer(seal + payload, np.uint8)], full, process_set)
     gathered = memoryview(table.synchronize(handle))
     if failure is not None:
         raise failure
     objects: list[Any] = []
-    ranks = process_set.ranks or ()
     offset = 0
-    while offset < len(gathered):
-        ok, length = _HEADER.unpack_from(gathered, offset)
-        offset += _HEADER.size + length
-        objects.append(_content(ok, gathered[offset - length : offset], ranks[len(objects)]))
+    for rank in process_set.ranks or ():
+        content = _opened(purpose, rank, bytes(gathered[offset : offset + SEAL_BYTES]))
+        offset += SEAL_BYTES + content.length
+        objects.append(_object(content, gathered[offset - content.length : offset], rank))
     return objects
 
 
-def _message(obj: Any) -> tuple[bytes, Exception | None]:
+def _purpose(kind: str, name: str | None, process_set: ProcessSet) -> str:
+    return f"{kind} {process_set.process_set_id} {name}"
+
+
+def _sealed(purpose: str, obj: Any) -> tuple[bytes, bytes, Exception | None]:
     # The other ranks wait for this one's bytes, so a failure is sent in place of the object.
     failure: Exception | None = None
     try:
@@ -68,15 +66,36 @@ def _message(obj: Any) -> tuple[bytes, Exception | None]:
     except Exception as error:
         failure = error
         content = f"{type(error).__name__}: {error}".encode()
-    return _HEADER.pack(failure is None, len(content)) + content, failure
+    return for_collective().seals.make(purpose, failure is None, content), content, failure
 
 
-def _content(ok: bool, content: bytes | memoryview, rank: int) -> Any:
-    if not ok:
+def _opened(purpose: str, rank: int, seal: bytes) -> Content:
+    try:
+        return for_collective().seals.open(purpose, rank, seal)
+    except SealError as error:
+        raise _forged(rank, error) from None
+
+
+def _object(content: Content, data: bytes | memoryview, rank: int) -> Any:
+    try:
+        content.check(data)
+    except SealError as error:
+        raise _forged(rank, error) from None
+    if not content.is_object:
         raise HorovodInternalError(
-            f"rank {rank} could not pickle its object: {bytes(content).decode(errors='replace')}"
+            f"rank {rank} could not pickle its object: {bytes(data).decode(errors='replace')}"
         )
-    return _pickler().loads(content)
+    return _pickler().loads(data)
+
+
+def _forged(rank: int, error: SealError) -> HorovodInternalError:
+    session = for_collective()
+    text = (
+        f"rank {session.place.rank} received an object that rank {rank} has not sent like this ({error}): "
+        "someone in between has changed the data"
+    )
+    session.engine.abort(text)  # no rank may go on with data of unknown origin
+    return HorovodInternalError(text)
 
 
 def _pickler() -> Any:

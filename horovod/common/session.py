@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.seals import Seals
 
 if TYPE_CHECKING:
     from horovod.common.process_sets import ProcessSet
@@ -46,6 +48,7 @@ class Session:
         timeline: bool,
         mpi: bool,
         belongings: contextlib.ExitStack,
+        key: bytes,
     ) -> None:
         self.engine = engine
         self.mpi = mpi  # whether it carries the data
@@ -54,12 +57,18 @@ class Session:
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline
         self.process_sets: list[ProcessSet] = []
+        self._key = key  # of this world
+        self.seals = Seals(self.derived_key("objects"), place.rank)
         # Un-named operations are matched by the number of calls per kind and process set. It starts at zero
         # with every session, so that a process that joined later (elastic) counts like the others, and with
         # every join(), before which ranks may have called different numbers of times.
         self._unnamed: dict[tuple[str, int], int] = {}
         self._unnamed_joins = 0
         self._unnamed_lock = threading.Lock()
+
+    def derived_key(self, purpose: str) -> bytes:
+        """A key that only the ranks of this world know, for one purpose."""
+        return hmac.digest(self._key, purpose.encode(), "sha256")
 
     def submit_unnamed(self, operation: str, process_set: int, submit: Callable[[bytes], int]) -> int:
         """Calls `submit` with the next automatic name. A refused call does not count: it can be repeated."""

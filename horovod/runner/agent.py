@@ -8,8 +8,9 @@ started
 - when its stdin closes: the launcher is gone, however it died,
 - when the connection to the launcher's machine dies: then stdin might stay open for ever.
 
-Workers are killed by the kernel if the agent dies itself. Before they start, the hosts of a job find out how
-they reach each other: probe.py. Only the standard library is imported on one machine, for a fast start.
+If the agent is killed itself, the kernel kills the workers, and the guardian, its parent, the rest. Before
+they start, the hosts of a job find out how they reach each other: probe.py. Only the standard library is
+imported on one machine, for a fast start.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from horovod._bootstrap import descriptors
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.guardian import under_guard
 from horovod.runner.links import greeting
 from horovod.runner.plan import HostPlan, Worker
-from horovod.runner.processes import Sweep, become_subreaper, prepare_worker
+from horovod.runner.processes import Sweep, prepare_worker, send, send_group
 from horovod.runner.taskfiles import TaskFiles
 
 if TYPE_CHECKING:
@@ -41,9 +44,9 @@ if TYPE_CHECKING:
 # Survivors read from /proc how a neighbour died, so a dead worker stays a zombie for a moment.
 KEEP_ZOMBIE = 0.3
 ORPHANED_KILL_AFTER = 0.5  # seconds from SIGTERM to SIGKILL when the launcher is gone
-LEFTOVER_KILL_AFTER = 5.0  # the same for what remains after all workers have ended
 TICK = 0.03  # seconds between two looks at /proc while ending processes
 DRAIN = 1.0  # seconds for the rest of the output once every process has ended
+_CROWD = 4  # workers per processor above which they are let run only when all have been started
 _CHUNK = 1 << 16
 _PAUSE_ABOVE = 4 << 20  # unsent bytes at which workers have to wait with their output
 _RESUME_BELOW = 1 << 20
@@ -65,13 +68,16 @@ class _Running:
 class Agent:
     """The event loop. One thread: the kernel ties 'die with parent' to the thread that forked."""
 
-    def __init__(self, control: int, reports: int) -> None:
+    def __init__(self, control: int, reports: int, guardian: int) -> None:
+        """``guardian`` is a descriptor that becomes readable when the guardian is gone."""
         self._control = control
+        self._guardian = guardian
         self._reader = FrameReader()
         self._reports = FrameWriter(reports)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, _Running] = {}  # by process id
         self._planned = False
+        self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
         self._probe: Probe | None = None
         self._watch: socket.socket | None = None
@@ -89,6 +95,7 @@ class Agent:
         self._install_signals()
         self._selector.register(self._control, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
+        self._selector.register(self._guardian, selectors.EVENT_READ)
         while not (self._done and self._reports.pending == 0):
             self._watch_reports()
             for key, _ in self._selector.select(self._patience()):
@@ -96,6 +103,9 @@ class Agent:
                     self._read_control()
                 elif key.fileobj is self._wake:
                     self._drain_wake()
+                elif key.fd == self._guardian:
+                    self._selector.unregister(self._guardian)
+                    self._launcher_gone()
                 elif key.fileobj is self._watch:
                     self._launcher_gone()
                 elif isinstance(key.data, _Running):
@@ -110,7 +120,7 @@ class Agent:
 
     def _install_signals(self) -> None:
         def stop(number: int, frame: FrameType | None) -> None:
-            self._stop(time.monotonic(), LEFTOVER_KILL_AFTER)
+            self._stop(time.monotonic(), self._grace)
 
         def wake(number: int, frame: FrameType | None) -> None:
             pass  # the wake-up descriptor does the work
@@ -119,7 +129,9 @@ class Agent:
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, stop)
-        signal.signal(signal.SIGCHLD, wake)
+        # Slurm sends the latter two to every process, but they are meant for the workers.
+        for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, wake)
 
     def _drain_wake(self) -> None:
         try:
@@ -138,13 +150,13 @@ class Agent:
             self._obey(frame)
 
     def _launcher_gone(self) -> None:
-        """Nobody listens any more."""
+        """Nobody listens any more; or the guardian is gone, which would do what is still possible here."""
         if self._watch is not None:
             self._selector.unregister(self._watch)
             self._watch.close()
             self._watch = None
         self._reports.abandon()
-        self._stop(time.monotonic(), ORPHANED_KILL_AFTER)
+        self._stop(time.monotonic(), ORPHANED_KILL_AFTER, everyone=True)
 
     def _obey(self, frame: Frame) -> None:
         if frame.kind is Kind.PLAN:
@@ -162,10 +174,12 @@ class Agent:
                 peers = json.loads(frame.payload)
                 self._probe.reach({host: [(a, p) for a, p in ends] for host, ends in peers.items()})
         elif frame.kind is Kind.SIGNAL:
+            number = int(frame.payload)
             for pid, worker in self._workers.items():
                 if worker.ended_at is None:
-                    # The group, as a terminal would do; each worker leads one.
-                    _signal_group(pid, int(frame.payload))
+                    # The group, as a terminal would do; each worker leads one. But the signals without a
+                    # meaning of their own end whoever does not know of them: a data loader, a shell.
+                    (send_group if number == signal.SIGINT else send)(pid, number)
         elif frame.kind is Kind.STOP:
             self._stop(time.monotonic(), float(frame.payload))
 
@@ -193,8 +207,17 @@ class Agent:
 
     def _start(self, plan: HostPlan) -> None:
         prepare = prepare_worker(os.getpid())
+        try:
+            descriptors.require((4 if plan.task else 2) * len(plan.workers), "the pipes of the ranks")
+        except OSError as error:
+            for worker in plan.workers:
+                self._reports.put(Kind.REFUSED, f"{NOT_EXECUTABLE} {error.strerror}", worker.rank)
+            return
         payload = b"".join(self._payload)
         self._payload.clear()
+        self._grace = plan.term_grace
+        # Each start would wait for a turn behind all workers that are importing already.
+        crowd = len(plan.workers) > _CROWD * (os.cpu_count() or 1)
         for worker in plan.workers:
             files = TaskFiles(payload) if plan.task else None
             try:
@@ -202,6 +225,8 @@ class Agent:
             except CommandError as error:
                 self._reports.put(Kind.REFUSED, f"{error.exit_code} {error}", worker.rank)
                 continue
+            if crowd:
+                send(process.pid, signal.SIGSTOP)
             running = _Running(worker.rank, process, files=files)
             for stream, kind in ((process.stdout, Kind.STDOUT), (process.stderr, Kind.STDERR)):
                 assert stream is not None
@@ -212,6 +237,9 @@ class Agent:
                     self._selector.register(fd, selectors.EVENT_READ, running)
             self._workers[process.pid] = running
             self._reports.put(Kind.STARTED, str(process.pid), worker.rank)
+        if crowd:
+            for pid in self._workers:
+                send(pid, signal.SIGCONT)
 
     # -- output -----------------------------------------------------------------------------------------
 
@@ -306,11 +334,12 @@ class Agent:
                 return
             os.waitpid(status.si_pid, 0)
 
-    def _stop(self, now: float, kill_after: float) -> None:
+    def _stop(self, now: float, kill_after: float, everyone: bool = False) -> None:
+        """SIGTERM for the workers and what is in their groups, or for everyone; SIGKILL after a while."""
         self._planned = True  # whatever has not come by now is not wanted any more
         self._close_probe()
         if self._sweep is None:
-            self._sweep = Sweep(now, kill_after)
+            self._sweep = Sweep(now, kill_after, groups=() if everyone else self._workers)
         else:
             self._sweep.hurry(now + kill_after)
 
@@ -323,7 +352,7 @@ class Agent:
         if self._sweep is None:
             if not ended:
                 return
-            self._stop(now, LEFTOVER_KILL_AFTER)
+            self._stop(now, Sweep.LEFTOVER_KILL_AFTER, everyone=True)
         assert self._sweep is not None
         if self._swept_at is None:
             if self._nobody_left():
@@ -388,24 +417,18 @@ def _spawn(
         raise CommandError(f"{command[0]}: {error.strerror}", code) from None
 
 
-def _signal_group(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
 def main() -> None:
     """Runs the agent on this process's stdin and stdout."""
+    guardian = under_guard()
+    descriptors.raise_limit()
     # Private copies, so that a stray print or a child cannot disturb the frames.
     control, reports = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    become_subreaper()
     os.write(reports, greeting())
-    Agent(control, reports).run()
+    Agent(control, reports, guardian).run()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from horovod.runner.assembly import HostNetwork
 
@@ -15,12 +16,15 @@ _NEVER = re.compile(rf"BASH_FUNC_.*|OLDPWD|{SECRET}", re.DOTALL)
 _NOT_REMOTE = re.compile(r".*CUDA_VISIBLE_DEVICES|SSH_(CLIENT|CONNECTION|TTY|AUTH_SOCK)", re.DOTALL)
 
 
-def inherited(environ: Mapping[str, str], *, remote: bool = False) -> dict[str, str]:
-    """The launcher's variables that workers get too."""
+def inherited(environ: Mapping[str, str], *, exclude: str = "", remote: bool = False) -> dict[str, str]:
+    """The launcher's variables that workers get too. ``exclude`` is a comma list of patterns of names."""
+    patterns = [word.strip() for word in exclude.split(",")]
     return {
         name: value
         for name, value in environ.items()
-        if not _NEVER.fullmatch(name) and not (remote and _NOT_REMOTE.fullmatch(name))
+        if not _NEVER.fullmatch(name)
+        and not (remote and _NOT_REMOTE.fullmatch(name))
+        and not any(fnmatchcase(name, pattern) for pattern in patterns)
     }
 
 
@@ -32,6 +36,7 @@ def common(
     port: int,
     key: bytes,
     *,
+    exclude: str = "",
     remote: bool = False,
     several: bool = False,
 ) -> dict[str, str]:
@@ -40,7 +45,7 @@ def common(
     ``interfaces`` is a comma list; empty means the loopback interface, unless the variables are set. On
     ``several`` hosts placed() adds addresses and interfaces later.
     """
-    env = inherited(environ, remote=remote)
+    env = inherited(environ, exclude=exclude, remote=remote)
     # A launcher that runs inside another job must not pass on that one's place.
     env.pop("HOROVOD_ADDRESSES", None)
     if interfaces:

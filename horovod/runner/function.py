@@ -96,9 +96,15 @@ def run(
         argv += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
     switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo, "--mpi": use_mpi}
     argv += [flag for flag, given in switches.items() if given]
-    command = [executable or sys.executable, "-m", "horovod.runner.task"]
+    command = _python(executable or sys.executable, "horovod.runner.task", "main")
     results = _launch([*argv, *command], _pickled(func, args, kwargs or {}))
     return _unpickled(results, num_proc)
+
+
+def _python(executable: str, module: str, function: str) -> list[str]:
+    """Runs a function. Unlike ``-m``, it looks for no module in the current directory, be it as it may."""
+    start = "import sys; sys.path[:] = filter(None, sys.path)"
+    return [executable, "-c", f"{start}; from {module} import {function}; sys.exit({function}())"]
 
 
 def _renamed(old: str, old_value: Any, new: str, new_value: Any) -> Any:
@@ -139,7 +145,7 @@ def _launch(argv: list[str], payload: bytes) -> dict[int, bytes]:
         environ["PYTHONPATH"] = os.pathsep.join(package_path(os.environ.get("PYTHONPATH", "")))
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "horovod.runner.launch", *argv],
+                [*_python(sys.executable, "horovod.runner.launch", "run_commandline"), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

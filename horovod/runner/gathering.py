@@ -59,16 +59,24 @@ class Gathering:
         self._links = list(links)
         for link in links:
             self._rendezvous.accept(watch_purpose(link.host), partial(self._watches.add, link.host))
-            request = ProbeRequest(
-                host=link.host,
-                key=self._cluster.key.hex(),
-                interfaces=list(self._cluster.interfaces),
-                launcher=self._rendezvous.endpoints,
-                remote=link.remote,
-                seconds=min(_ROUND_LIMIT, self._plan.start_timeout / 3),
-            )
-            link.writer.put(Kind.PROBE, request.to_json())
-            link.writer.flush()
+            self._ask(link)
+
+    def replace(self, link: Link, other: Link) -> None:
+        """A link has failed before it got anywhere, and another one takes its place."""
+        self._links[self._links.index(link)] = other
+        self._ask(other)
+
+    def _ask(self, link: Link) -> None:
+        request = ProbeRequest(
+            host=link.host,
+            key=self._cluster.key.hex(),
+            interfaces=list(self._cluster.interfaces),
+            launcher=self._rendezvous.endpoints,
+            remote=link.remote,
+            seconds=min(_ROUND_LIMIT, self._plan.start_timeout / 3),
+        )
+        link.writer.put(Kind.PROBE, request.to_json())
+        link.writer.flush()
 
     def on_report(self, link: Link, frame: Frame) -> None:
         """LISTENING or REACHED has arrived."""

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+_USER = r"(?:[A-Za-z0-9_.][A-Za-z0-9_.$-]*@)?"
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"  # a leading dash could be taken for a flag of ssh
 _BRACKETED = r"\[[0-9A-Fa-f:.]+\]"  # an IPv6 address, set apart from the slots
 _IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
-_ENTRY = re.compile(rf"({_NAME}|{_BRACKETED})(?::(\d+))?", re.ASCII)
+_PYTHON = r"(?:\s+python\s*=\s*(/\S+))?"
+_ENTRY = re.compile(rf"({_USER}(?:{_NAME}|{_BRACKETED}))(?::(\d+))?", re.ASCII)
 _LINE = re.compile(
-    rf"(?:({_NAME}|{_BRACKETED})(?::(\d+)|\s+slots\s*=\s*(\d+))?|({_IPV6})(?:\s+slots\s*=\s*(\d+))?)",
+    rf"(?:({_USER}(?:{_NAME}|{_BRACKETED}))(?::(\d+)|\s+slots\s*=\s*(\d+))?"
+    rf"|({_USER}{_IPV6})(?:\s+slots\s*=\s*(\d+))?){_PYTHON}",
     re.ASCII,
 )
 
 
 @dataclass(frozen=True)
 class HostInfo:
-    """A host and how many processes it may run."""
+    """A host (``name`` or ``user@name``) and how many processes it may run."""
 
     hostname: str
     slots: int
+    python: str | None = None  # path of its interpreter, if not the same as here
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ def parse_hosts(text: str) -> list[HostInfo]:
 
 
 def parse_hostfile(text: str, source: str = "hostfile") -> list[HostInfo]:
-    """Hosts from lines ``name slots=N``, ``name:N`` or ``name`` (one slot). ``#`` starts a comment; blank
-    lines and indentation do not matter. ValueError names ``source`` and the line that is wrong."""
+    """Hosts from lines ``name slots=N``, ``name:N`` or ``name`` (one slot), each with ``python=PATH`` after
+    it if its interpreter is elsewhere. ``#`` starts a comment; blank lines and indentation do not matter.
+    ValueError names ``source`` and the line that is wrong."""
     hosts: list[HostInfo] = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.partition("#")[0].strip()
@@ -73,8 +78,12 @@ def parse_hostfile(text: str, source: str = "hostfile") -> list[HostInfo]:
         where = f"{source}, line {number}: {entry!r}"
         match = _LINE.fullmatch(entry)
         if match is None:
-            raise ValueError(f"{where} is not valid: it must be 'name slots=N', 'name:N' or 'name'")
-        hosts.append(_host(match[1] or match[4], match[2] or match[3] or match[5], where))
+            raise ValueError(
+                f"{where} is not valid: it must be 'name slots=N', 'name:N' or 'name', and may end with "
+                "'python=/path/of/python'"
+            )
+        host = _host(match[1] or match[4], match[2] or match[3] or match[5], where)
+        hosts.append(replace(host, python=match[6]))
     if not hosts:
         raise ValueError(f"{source} names no host: write one per line, such as 'node1 slots=4'")
     return _collapse(hosts)
@@ -84,12 +93,12 @@ def _host(name: str, number: str | None, where: str) -> HostInfo:
     slots = 1 if number is None else int(number)
     if slots < 1:
         raise ValueError(f"{where} has no slots: give at least 1")
-    return HostInfo(name.strip("[]"), slots)
+    return HostInfo(name.replace("[", "").replace("]", ""), slots)
 
 
 def _collapse(hosts: Iterable[HostInfo]) -> list[HostInfo]:
     # A host that is listed again keeps its place and takes the later number of slots.
-    return [HostInfo(name, slots) for name, slots in {host.hostname: host.slots for host in hosts}.items()]
+    return list({host.hostname: host for host in hosts}.values())
 
 
 def assign_ranks(hosts: Sequence[HostInfo], size: int) -> list[SlotInfo]:

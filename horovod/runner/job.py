@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 
@@ -18,14 +19,17 @@ from horovod.runner.output import Console, RankOutput
 from horovod.runner.plan import HostPlan, JobPlan
 from horovod.runner.processes import Sweep, become_subreaper, descendants
 from horovod.runner.rendezvous import Rendezvous
-from horovod.runner.wake import SIGNALS, Wake
+from horovod.runner.wake import ENDING, PASSED_ON, Wake
 from horovod.runner.watches import Watches
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
-STOP_LIMIT = KILL_AFTER + Sweep.GIVE_UP_AFTER + 5.0  # then an agent that was told to stop is killed itself
+STOP_LIMIT = Sweep.GIVE_UP_AFTER + 5.0  # after SIGKILL an agent that was told to stop is killed itself
+SAME_SIGNAL = 1.0  # seconds in which a signal counts once: from the terminal and from a wrapper script
 _TICK = 0.03
-_ENDING = 0.5  # seconds between the end of an agent's pipe and that of its process
+_ENDING = 1.0  # seconds between the end of an agent's pipe and that of its guardian
+_AT_A_TIME = 32  # other machines that are being connected to
+_ATTEMPTS = 5  # at connecting to one that is too busy to answer
 _LAST_WORDS = 2.0  # seconds for the rest of the output of a job that a signal has ended
 
 
@@ -58,6 +62,7 @@ class Job:
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
         self._links: list[Link] = []
+        self._turns = links.Turns(_AT_A_TIME)
         self._wake = Wake()
         self._watches = Watches(self._wake.nudge)
         self._gathering: Gathering | None = None
@@ -78,6 +83,7 @@ class Job:
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
         self._trouble: tuple[str, int] | None = None  # of the launcher's own: text and exit code
         self._signalled: int | None = None
+        self._signalled_at = 0.0
         self._stopping = False
         self._host_lost = False
         self._unclean = False
@@ -102,19 +108,38 @@ class Job:
 
     def _start_agents(self) -> None:
         self._deadlines.start = time.monotonic() + self._plan.start_timeout
-        cluster = self._plan.cluster
         for host in self._plan.hosts:
-            starting = {worker.rank for worker in host.workers}
-            if cluster is not None and host.host in cluster.remote:
-                link = links.start_remote(host.host, starting, cluster.ssh, self._plan.start_timeout)
-            else:
-                link = links.start_local(host.host, starting)
+            link = self._start_agent(host)
             self._links.append(link)
-            self._verbose(f"agent for {host.host} is process {link.process.pid}")
             if self._gathering is None:
                 self._send_plan(link, host)
         if self._gathering is not None:
             self._gathering.begin(self._links)
+
+    def _start_agent(self, host: HostPlan, attempt: int = 1) -> Link:
+        starting = {worker.rank for worker in host.workers}
+        cluster = self._plan.cluster
+        if cluster is not None and host.host in cluster.remote:
+            timeout, python = self._plan.start_timeout, self._python(host.host)
+            words = ssh.command(host.host, cluster.ssh, timeout, python)
+            link = links.start_remote(host.host, starting, words, self._turns, attempt)
+            self._turns.give(link)
+        else:
+            link = links.start_local(host.host, starting)
+        self._verbose(f"agent for {host.host} is process {link.process.pid}")
+        return link
+
+    def _try_again(self, link: Link, code: int) -> bool:
+        """Connects once more to a host that was too busy; False if that is not what happened."""
+        assert self._gathering is not None
+        busy = link.remote and not link.greeted and ssh.dropped(code, link.complaints)
+        if not busy or link.attempt >= _ATTEMPTS or self._stopping:
+            return False
+        index = self._links.index(link)
+        link.close()
+        self._links[index] = self._start_agent(self._plan.hosts[index], link.attempt + 1)
+        self._gathering.replace(link, self._links[index])
+        return True
 
     def _send_plan(self, link: Link, host: HostPlan) -> None:
         if "HOROVOD_ADDRESSES" in host.env:
@@ -129,6 +154,7 @@ class Job:
 
     def _close_agents(self, wake: Wake, bystanders: set[int]) -> None:
         self._watches.close()
+        self._turns.close()
         for link in self._links:
             link.close()
             try:
@@ -144,7 +170,7 @@ class Job:
         sweep = Sweep(now, ORPHANS_KILL_AFTER, bystanders)
         while not sweep.step(time.monotonic()):
             select.select([wake.read], [], [], _TICK)
-            if wake.received():
+            if wake.hurried():
                 sweep.hurry(time.monotonic())
         if sweep.left:
             self._say("stderr", f"processes {failure.ranges(sorted(sweep.left))} could not be ended")
@@ -161,6 +187,9 @@ class Job:
             link.process.kill()
         code = link.process.wait()
         link.drain_complaints()
+        self._turns.take_back(link)
+        if self._gathering is not None and not self._gathering.over and self._try_again(link, code):
+            return
         self._watches.drop(link.host)
         for rank in sorted(self._running & self._ranks_of(link)):
             self._running.discard(rank)
@@ -178,8 +207,12 @@ class Job:
 
     def _explain(self, link: Link, code: int) -> str:
         if link.remote and not link.greeted:
-            return ssh.explain(link.host, code, link.complaints)
+            return ssh.explain(link.host, code, link.complaints, self._python(link.host))
         return f"its agent {failure.describe(code)}"
+
+    def _python(self, host: str) -> str:
+        cluster = self._plan.cluster
+        return sys.executable if cluster is None else cluster.pythons.get(host, sys.executable)
 
     def _lost_host(self, link: Link, why: str) -> None:
         """The ranks elsewhere find out by themselves; they get the time to say so, or already have."""
@@ -236,7 +269,8 @@ class Job:
                 self._check_machine(watched[fd])
             elif fd == self._parent:
                 self._parent = None
-                self._on_signal(signal.SIGTERM)
+                self._signalled = self._signalled or signal.SIGTERM
+                self._stop(KILL_AFTER)
         for number in wake.received():
             self._on_signal(number)
         for link in self._links:
@@ -259,6 +293,8 @@ class Job:
             return
         try:
             frames = link.read()
+            if link.greeted:
+                self._turns.take_back(link)
             if frames is None:
                 if link.done:
                     link.closed = True
@@ -329,22 +365,29 @@ class Job:
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
     def _on_signal(self, number: int) -> None:
-        if number not in SIGNALS:
+        now = time.monotonic()
+        if number in PASSED_ON:
+            self._pass_on(number)
+        if number not in ENDING or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
             self._stop(0.0)
             return
-        self._signalled = number
+        self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
         if number == signal.SIGINT and not self._stopping:
             self._say("stderr", f"{name}: interrupting all ranks; once more kills them")
-            for link in self._links:
-                link.writer.put(Kind.SIGNAL, str(int(number)))
-            self._deadlines.stop = time.monotonic() + self._plan.grace_period
+            self._pass_on(number)
+            self._deadlines.stop = now + self._plan.grace_period
         else:
-            self._say("stderr", f"{name}: terminating all ranks; once more kills them")
-            self._stop(KILL_AFTER)
+            grace = self._plan.term_grace
+            self._say("stderr", f"{name}: terminating all ranks within {grace:g} s; once more kills them")
+            self._stop(grace)
+
+    def _pass_on(self, number: int) -> None:
+        for link in self._links:
+            link.writer.put(Kind.SIGNAL, str(int(number)))
 
     def _check_deadlines(self, now: float) -> None:
         deadlines = self._deadlines
@@ -376,8 +419,8 @@ class Job:
         """Ends every process of the job: SIGTERM now, SIGKILL after a while."""
         self._stopping = True
         self._deadlines.start = self._deadlines.stop = None
-        if self._deadlines.kill_agents is None:
-            self._deadlines.kill_agents = time.monotonic() + STOP_LIMIT
+        limit = time.monotonic() + kill_after + STOP_LIMIT
+        self._deadlines.kill_agents = min(self._deadlines.kill_agents or limit, limit)
         for link in self._links:
             if link.remote and not link.greeted and not link.closed:
                 # Still connecting. If an agent comes to life there after all, it finds its stdin closed.
@@ -420,9 +463,7 @@ class Job:
     def _finish_console(self, wake: Wake) -> None:
         # A slow reader, a pager perhaps, may take its time, but not with a job that was to be ended.
         deadline = float("inf") if self._signalled is None else time.monotonic() + _LAST_WORDS
-        self._console.finish(
-            lambda: bool(wake.received()) or self._console.lost or time.monotonic() > deadline
-        )
+        self._console.finish(lambda: wake.hurried() or self._console.lost or time.monotonic() > deadline)
 
     def _exit_code(self) -> int:
         if self._signalled is not None:

@@ -7,17 +7,20 @@ import contextlib
 import os
 import secrets
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from horovod._bootstrap import descriptors
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
 from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
 from horovod.runner.arguments import parse_args
 from horovod.runner.check_build import check_build
-from horovod.runner.command import NOT_EXECUTABLE, CommandError, resolve
+from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.controllers import is_gloo_used, run_controller
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 from horovod.runner.job import Job
@@ -29,6 +32,7 @@ from horovod.runner.taskfiles import Errand
 __all__ = ["is_gloo_used", "parse_args", "run_commandline", "run_controller"]
 
 USAGE_ERROR = 2
+_LOOKUPS = 32  # of host names at a time
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class _Request:
     interfaces: str
     config: Config
     remote: frozenset[str]  # hosts that are not this machine
+    pythons: dict[str, str]  # interpreters of hosts that have their own
     ssh: ssh.SshOptions
     mpirun: mpirun.MpirunJob | None  # None: started by our own launcher, or jsrun
     jsrun: jsrun.JsrunJob | None
@@ -96,7 +101,10 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     config = read({**environ, **settings})
     if config.topology is not None:
         groups_of(config.topology, args.np)
-    remote = frozenset(host for host in {slot.hostname for slot in slots} if not is_local(host))
+    names = sorted({slot.hostname for slot in slots})
+    with ThreadPoolExecutor(_LOOKUPS) as pool:  # an answer may take seconds
+        local = dict(zip(names, pool.map(is_local, names), strict=True))
+    remote = frozenset(host for host in names if not local[host])
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
     if args.ssh_port is not None and not 0 < args.ssh_port < 65536:
@@ -109,7 +117,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         size=args.np,
         hosts=hosts,
         command=words,
-        env=mpirun.environment(environ, settings),
+        env=mpirun.environment(environ, settings, config.env_exclude),
         interfaces=flags.interfaces(args),
         ssh=ssh_options,
         output=args.output_filename,
@@ -126,6 +134,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         interfaces=flags.interfaces(args),
         config=config,
         remote=remote,
+        pythons={host.hostname: host.python for host in hosts if host.python is not None},
         ssh=ssh_options,
         mpirun=job if by_mpirun else None,
         jsrun=jsrun.JsrunJob(job, slots, lsf.hosts(environ)) if by_jsrun else None,
@@ -186,12 +195,16 @@ def _host_plans(
     request: _Request, environ: Mapping[str, str], endpoint: tuple[str, int], key: bytes, task: bool
 ) -> list[HostPlan]:
     def env(host: str) -> dict[str, str]:
+        path = dict(environ)
+        if host in request.pythons:  # "python" is then that one
+            path["PATH"] = os.pathsep.join([os.path.dirname(request.pythons[host]), environ.get("PATH", "")])
         return environment.common(
-            environ,
+            path,
             request.settings,
             request.interfaces,
             *endpoint,
             key,
+            exclude=request.config.env_exclude,
             remote=host in request.remote,
             several=bool(request.remote),
         )
@@ -207,6 +220,7 @@ def _host_plans(
             ],
             resolve=bool(request.remote),
             task=task,
+            term_grace=request.config.term_grace_period,
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]
@@ -222,6 +236,12 @@ def _listen_on(request: _Request) -> list[str]:
     return found
 
 
+def _descriptors(request: _Request, files: bool) -> int:
+    """At most: a connection of each rank to the rendezvous, its files, and an agent's pipes and watch."""
+    hosts = len({slot.hostname for slot in request.slots})
+    return len(request.slots) * (3 if files else 1) + 4 * hosts
+
+
 def _interface_list(request: _Request) -> list[str]:
     return [name for name in request.interfaces.split(",") if name]
 
@@ -230,12 +250,18 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     # Heavier than the rest and not needed for --help, --dry-run and errors.
     from horovod._bootstrap.server import RendezvousServer
 
+    if request.remote and request.ssh.script is None and shutil.which("ssh") is None:
+        text = "ssh is not installed here, and other hosts are reached through it: install an OpenSSH client"
+        print(f"horovodrun: {text} (Debian, Ubuntu: apt-get install openssh-client)", file=sys.stderr)
+        return NOT_FOUND
     hold_standard_descriptors()
+    descriptors.raise_limit()
     errand = Errand.from_environment(os.environ)
     key = secrets.token_bytes(32)
     with contextlib.ExitStack() as stack:
         try:
-            server = RendezvousServer(key, _listen_on(request))
+            descriptors.require(_descriptors(request, args.output_filename is not None), "the ranks")
+            server = RendezvousServer(key, _listen_on(request), clients=len(request.slots))
             server.start()
         except (OSError, ValueError) as error:
             print(f"horovodrun: {error}", file=sys.stderr)
@@ -243,10 +269,13 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
         stack.callback(server.stop)
         environ = {name: value for name, value in os.environ.items() if name != Errand.VARIABLE}
         endpoint = server.endpoints[0]
-        cluster = Cluster(request.remote, key, request.ssh, tuple(_interface_list(request)))
+        cluster = Cluster(
+            request.remote, key, request.ssh, tuple(_interface_list(request)), dict(request.pythons)
+        )
         plan = JobPlan(
             hosts=_host_plans(request, environ, endpoint, key, task=errand is not None),
             grace_period=args.grace_period,
+            term_grace=request.config.term_grace_period,
             start_timeout=request.config.start_timeout,
             output_directory=args.output_filename,
             timestamps=args.prefix_timestamp,
@@ -284,7 +313,8 @@ def _describe(request: _Request, environ: Mapping[str, str]) -> str:
     for plan in plans:
         lines.append(f"Host {plan.host}:")
         if plan.host in request.remote:
-            words = ssh.command(plan.host, request.ssh, request.config.start_timeout)
+            python = request.pythons.get(plan.host, sys.executable)
+            words = ssh.command(plan.host, request.ssh, request.config.start_timeout, python)
             lines.append(f"  Through: {shlex.join(words)}")
         for worker in plan.workers:
             lines.append(f"  Rank {worker.rank}: {' '.join(f'{k}={v}' for k, v in worker.env.items())}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,30 @@ GREETING = b"HOROVOD-AGENT "
 _GREETING_LIMIT = 1 << 20
 _COMPLAINTS = 40  # lines of ssh's stderr that are kept
 _CHUNK = 1 << 18
+
+
+class Turns:
+    """Permissions to connect to another machine, of which there are so many at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.descriptor, self._source = os.pipe()
+        os.set_blocking(self._source, False)
+        self._out: set[Link] = set()  # those that have one, or wait for one
+        os.write(self._source, b"\n" * count)
+
+    def give(self, link: Link) -> None:
+        self._out.add(link)
+
+    def take_back(self, link: Link) -> None:
+        """It has connected, or never will."""
+        if link in self._out:
+            self._out.remove(link)
+            os.write(self._source, b"\n")
+
+    def close(self) -> None:
+        """Who is still waiting does not connect any more."""
+        os.close(self.descriptor)
+        os.close(self._source)
 
 
 class LinkError(Exception):
@@ -34,6 +59,7 @@ class Link:
         self.starting = starting  # ranks that have not been started
         self.writer = FrameWriter(process.stdin.fileno())
         self.greeted = False
+        self.attempt = 1
         self.done = False  # it has said that nothing is left
         self.closed = False  # its end of the pipe is closed
         self.complaints: list[str] = []
@@ -135,10 +161,12 @@ def start_local(host: str, starting: set[int]) -> Link:
     return Link(host, process, starting, remote=False)
 
 
-def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_timeout: float) -> Link:
+def start_remote(host: str, starting: set[int], command: Sequence[str], turns: Turns, attempt: int) -> Link:
     """An agent on another machine; ssh in its own session, for the same reason."""
+    pause = 0.0 if attempt == 1 else random.uniform(0.5, 1.0) * 2 ** (attempt - 2)
     process = subprocess.Popen(
-        ssh.command(host, options, start_timeout),
+        ssh.start(command, turns.descriptor, pause),
+        pass_fds=[turns.descriptor],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -146,6 +174,7 @@ def start_remote(host: str, starting: set[int], options: ssh.SshOptions, start_t
         bufsize=0,
     )
     link = Link(host, process, starting, remote=True)
+    link.attempt = attempt
     link.writer.put_line(json.dumps(package_path(os.environ.get("PYTHONPATH", ""))).encode())
     return link
 

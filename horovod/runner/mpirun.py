@@ -87,9 +87,10 @@ def flavour(version: str) -> Flavour | None:
     return next((kind for mark, kind in _MARKS if mark in version), None)
 
 
-def environment(environ: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+def environment(environ: Mapping[str, str], settings: Mapping[str, str], exclude: str = "") -> dict[str, str]:
     """The environment of mpirun. ``settings`` are the variables set by flags and config file."""
-    env = {name: value for name, value in inherited(environ).items() if not _PLACE.fullmatch(name)}
+    passed = inherited(environ, exclude=exclude)
+    env = {name: value for name, value in passed.items() if not _PLACE.fullmatch(name)}
     env.setdefault("HOROVOD_CPU_OPERATIONS", "mpi")
     return {**env, **settings, "HOROVOD_CONTROLLER": "mpi"}
 

@@ -24,7 +24,12 @@ class Address(NamedTuple):
 
 
 def is_local(name: str) -> bool:
-    """Whether ``name`` is this machine: its own name, or one that resolves to an address of it."""
+    """Whether ``name`` is this machine: its own name, or one that resolves to an address of it.
+
+    ``user@name`` is not, as ssh has to make another user of us.
+    """
+    if "@" in name:
+        return False
     if name in ("localhost", LOOPBACK, "::1", socket.gethostname()):
         return True
     try:

@@ -166,6 +166,24 @@ def _writable(fd: int, seconds: float) -> bool:
     return bool(poll.poll(int(seconds * 1000)))
 
 
+def _create(folder: Path, name: str) -> BinaryIO:
+    """A file in a folder, both made if need be. Links that somebody has put there are not followed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder
+    try:
+        within = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            path = folder / name
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            return os.fdopen(os.open(name, flags, 0o666, dir_fd=within), "wb", buffering=0)
+        finally:
+            os.close(within)
+    except OSError as error:
+        if path.is_symlink():
+            raise OSError(error.errno, f"--output-filename: {path} is a link; remove it") from None
+        raise
+
+
 class RankOutput:
     """Routes what each rank writes to the console and, if wanted, to files."""
 
@@ -182,8 +200,7 @@ class RankOutput:
                 self._prefixers[rank, stream] = Prefixer(self._prefix(rank, stream))
                 if directory is not None:
                     folder = Path(directory) / f"rank.{rank:0{len(str(size - 1))}d}"
-                    folder.mkdir(parents=True, exist_ok=True)
-                    self._files[rank, stream] = (folder / stream).open("wb", buffering=0)
+                    self._files[rank, stream] = _create(folder, stream)
 
     def _prefix(self, rank: int, stream: str) -> Callable[[], bytes]:
         plain = f"[{rank}]<{stream}>:".encode()

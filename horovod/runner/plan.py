@@ -31,6 +31,7 @@ class HostPlan:
     workers: list[Worker]
     resolve: bool = False
     task: bool = False
+    term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -50,6 +51,7 @@ class Cluster:
     key: bytes = field(repr=False)
     ssh: SshOptions = field(default_factory=SshOptions)
     interfaces: tuple[str, ...] = ()
+    pythons: dict[str, str] = field(default_factory=dict)  # interpreters of hosts that have their own
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class JobPlan:
 
     hosts: list[HostPlan]
     grace_period: float
+    term_grace: float
     start_timeout: float
     output_directory: str | None = None
     timestamps: bool = False

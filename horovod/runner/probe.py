@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from horovod._bootstrap.auth import purpose_tag
+from horovod._bootstrap.auth import Session, purpose_tag
 from horovod._bootstrap.dialer import Dialer, family_of
 from horovod._bootstrap.doorway import Doorway
 from horovod._bootstrap.server import PURPOSE
@@ -113,8 +113,8 @@ class Survey:
         for dialer in self._dialers.values():
             dialer.close()
 
-    def _note(self, name: str, endpoint: Endpoint) -> Callable[[socket.socket], None]:
-        def on_open(sock: socket.socket) -> None:
+    def _note(self, name: str, endpoint: Endpoint) -> Callable[[socket.socket, Session], None]:
+        def on_open(sock: socket.socket, _: Session) -> None:
             sock.close()
             self._answered[name].add(endpoint)
             self._first_answer.setdefault(name, time.monotonic())
@@ -232,7 +232,7 @@ class Probe:
                 continue
             offered.append((interface, address, listener.getsockname()[1]))
             self._doorways.append(
-                Doorway(self._selector, listener, self._key, expected, lambda sock, _: sock.close())
+                Doorway(self._selector, listener, self._key, expected, lambda sock, *_: sock.close())
             )
         if not offered:
             self._fail("it has no network address besides loopback")
@@ -251,7 +251,7 @@ class Probe:
             return
         self._listening["launcher"] = reached[0]
 
-        def opened(sock: socket.socket) -> None:
+        def opened(sock: socket.socket, _: Session) -> None:
             self._watch = None
             keep_alive(sock)
             self._on_watch(sock)

@@ -49,28 +49,31 @@ def hold_standard_descriptors() -> None:
     os.close(fd)
 
 
-def descendants(root: int, exclude: Collection[int] = ()) -> list[int]:
-    """Living processes below ``root``, parents first. ``exclude``d ones are left out with all below them."""
+def descendants(root: int, exclude: Collection[int] = ()) -> dict[int, int]:
+    """Living processes below ``root``, parents first, and the group of each.
+
+    ``exclude``d ones are left out with all below them.
+    """
     children: dict[int, list[int]] = {}
-    zombies: set[int] = set()
+    groups: dict[int, int] = {}  # of those that live
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
             with open(f"/proc/{entry}/stat", "rb") as file:
                 # The name, in parentheses, may contain anything: look behind the last one.
-                state, parent = file.read().rpartition(b")")[2].split(None, 2)[:2]
+                state, parent, group = file.read().rpartition(b")")[2].split(None, 3)[:3]
         except (OSError, ValueError):
             continue  # it ended meanwhile
         pid = int(entry)
         children.setdefault(int(parent), []).append(pid)
-        if state in (b"Z", b"X"):
-            zombies.add(pid)
-    found: list[int] = []
+        if state not in (b"Z", b"X"):
+            groups[pid] = int(group)
+    found: dict[int, int] = {}
     queue = [root]
     while queue:
         below = [pid for pid in children.get(queue.pop(), ()) if pid not in exclude]
-        found += [pid for pid in below if pid not in zombies]
+        found.update({pid: groups[pid] for pid in below if pid in groups})
         queue += below
     return found
 
@@ -83,19 +86,34 @@ def send(pid: int, number: int) -> None:
         return
 
 
-class Sweep:
-    """Ends all descendants of this process: SIGTERM to each, SIGKILL after a while, until none is left.
+def send_group(group: int, number: int) -> None:
+    """The same for all processes of a group."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
 
-    Never blocks; ``now`` is the caller's monotonic clock.
+
+class Sweep:
+    """Ends all descendants of this process: SIGTERM, SIGKILL after a while, until none is left.
+
+    Without ``groups`` everyone gets SIGTERM at once. With them only these process groups do, and have the
+    whole time: what they start in order to save their work is left alone. When they are gone, whoever else is
+    left gets SIGTERM and a shorter time. Never blocks; ``now`` is the caller's monotonic clock.
     """
 
     GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: a process stuck in the kernel cannot be ended
+    LEFTOVER_KILL_AFTER = 5.0  # from SIGTERM to SIGKILL for what is left when the groups are gone
 
-    def __init__(self, now: float, kill_after: float, exclude: Collection[int] = ()) -> None:
+    def __init__(
+        self, now: float, kill_after: float, exclude: Collection[int] = (), groups: Collection[int] = ()
+    ) -> None:
         self.left: list[int] = []  # who is still there, as of the last step
         self._kill_at = now + kill_after
         self._exclude = exclude
-        self._termed: set[int] = set()
+        self._groups = set(groups)
+        self._told: set[int] = set()  # of the groups
+        self._all_told = False
 
     def hurry(self, kill_at: float) -> None:
         """Moves SIGKILL forward to ``kill_at``, if that is earlier."""
@@ -103,12 +121,21 @@ class Sweep:
 
     def step(self, now: float) -> bool:
         """Signals whoever is left; True when nobody is, or when it is hopeless."""
-        self.left = descendants(os.getpid(), self._exclude)
-        for pid in self.left:
-            if now >= self._kill_at:
+        found = descendants(os.getpid(), self._exclude)
+        self.left = list(found)
+        if now >= self._kill_at:
+            for pid in found:
                 send(pid, signal.SIGKILL)
-            elif pid not in self._termed:
-                self._termed.add(pid)
+        elif groups := self._groups.intersection(found.values()):
+            for group in groups - self._told:
+                send_group(group, signal.SIGTERM)
+                send_group(group, signal.SIGCONT)  # a stopped process could not react
+            self._told |= groups
+        elif not self._all_told:
+            self._all_told = True
+            if self._groups:
+                self.hurry(now + self.LEFTOVER_KILL_AFTER)
+            for pid in found:
                 send(pid, signal.SIGTERM)
-                send(pid, signal.SIGCONT)  # a stopped process could not react
+                send(pid, signal.SIGCONT)
         return not self.left or now > self._kill_at + self.GIVE_UP_AFTER

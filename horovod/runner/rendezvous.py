@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from horovod._bootstrap.auth import Session
 from horovod.runner.network import Endpoint
 
 
@@ -22,5 +23,5 @@ class Rendezvous(Protocol):
     def listen_only_on(self, hosts: Iterable[str]) -> None:
         """Closes the listeners on other addresses."""
 
-    def accept(self, purpose: str, handler: Callable[[socket.socket], None]) -> None:
+    def accept(self, purpose: str, handler: Callable[[socket.socket, Session], None]) -> None:
         """Hands over connections authenticated for ``purpose``, in another thread."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Wake:
                 pass  # the wake-up descriptor does the work
 
             self.previous_fd = signal.set_wakeup_fd(self.write.fileno(), warn_on_full_buffer=False)
-            for number in SIGNALS:
+            for number in ENDING + PASSED_ON:
                 # nohup and background jobs of scripts ignore a signal on purpose.
                 if signal.getsignal(number) != signal.SIG_IGN:
                     self.previous[number] = signal.signal(number, wake)
@@ -57,3 +58,7 @@ class Wake:
             return [number for number in self.read.recv(4096) if number]
         except BlockingIOError:
             return []
+
+    def hurried(self) -> bool:
+        """Whether one of them asks for the end."""
+        return any(number in ENDING for number in self.received())

@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
+from horovod._bootstrap.auth import Session
 from horovod.runner.network import keep_alive
 
 
@@ -20,8 +21,8 @@ class Watches:
         self._arrived: deque[tuple[str, socket.socket]] = deque()
         self._sockets: dict[str, socket.socket] = {}
 
-    def add(self, host: str, sock: socket.socket) -> None:
-        """Becomes the owner of an authenticated connection."""
+    def add(self, host: str, sock: socket.socket, _: Session) -> None:
+        """Becomes the owner of an authenticated connection. Nothing is ever sent over it."""
         self._arrived.append((host, sock))
         self._nudge()
 

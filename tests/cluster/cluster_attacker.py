@@ -37,10 +37,10 @@ def connect(endpoint: Endpoint) -> socket.socket:
 
 
 def listening(pid: int, address: str) -> list[Endpoint]:
-    """What listens on `address` in the network namespace of a process."""
+    """What listens on `address` in the network namespace of a process, the oldest first."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/net/tcp") as file:
         wanted = socket.inet_aton(address)[::-1].hex().upper()
-        fields = [line.split() for line in file.readlines()[1:]]
+        fields = sorted((line.split() for line in file.readlines()[1:]), key=lambda words: int(words[9]))
         ends = [words[1].split(":") for words in fields if words[3] == "0A"]
         return [(address, int(port, 16)) for host, port in ends if host == wanted and int(port, 16) != 22]
     return []
@@ -96,7 +96,7 @@ def main() -> None:
                 answer = say(endpoint, data, listen_first=name == "replay")
                 counts[name] = counts.get(name, 0) + 1
                 # The challenge, and a refusal of zeros, is all that a stranger may hear.
-                counts["accepted"] += bool(answer.startswith(b"HVDAUTH1") and any(answer[40:]))
+                counts["accepted"] += bool(answer.startswith(b"HVDAUTH2") and any(answer[40:]))
                 counts["accepted"] += bool(name == "replay" and any(answer))
                 name, data = next(plan)
         while len(held) > HELD:

@@ -17,10 +17,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import util_packages
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "iptables": "iptables", "ssh": "openssh-client"}
 _NETWORKS = ("192.0.2", "198.51.100")  # of eth0 and eth1
-_SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 # Arguments: directory of the fixture, host, place of ~/.ssh, pairs "from:to" to mount, and what to run.
 _ENTER = """
 set -e
@@ -36,12 +37,9 @@ def why_not() -> str | None:
     """What keeps this machine from having such hosts, and the command that helps."""
     if os.geteuid() != 0:
         return "network namespaces need root: sudo -E python -m pytest tests/cluster"
-    missing = [package for tool, package in PACKAGES.items() if shutil.which(tool, path=_SBIN) is None]
-    if missing and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-qq", "-y", *missing], capture_output=True, timeout=300)
-        missing = [package for tool, package in PACKAGES.items() if shutil.which(tool, path=_SBIN) is None]
-    if missing:
-        return f"needs other programs: apt-get install {' '.join(missing)}"
+    missing = util_packages.why_not(PACKAGES)
+    if missing is not None:
+        return missing
     trial = f"hvdtry{os.getpid()}"
     made = subprocess.run(["ip", "netns", "add", trial], capture_output=True, text=True)
     if made.returncode != 0:
@@ -61,10 +59,10 @@ class Hosts:
         self.count = count
         self.directory = directory
         self._home_ssh = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
-        self._made_home_ssh = not self._home_ssh.exists()
         self._sshds: dict[int, subprocess.Popen[bytes]] = {}
         self._prefix = f"hvd{os.getpid()}"
-        self._home_ssh.mkdir(mode=0o700, exist_ok=True)  # the place for a mount, stays empty
+        # The place for a mount. It stays empty, and there: another session may use it, too.
+        self._home_ssh.mkdir(mode=0o700, exist_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
         try:
             self._write_files()
@@ -80,9 +78,6 @@ class Hosts:
             self.stop_sshd(host)
         for name in [*map(self.namespace, range(1, self.count + 1)), f"{self._prefix}-sw"]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
-        if self._made_home_ssh:
-            with contextlib.suppress(OSError):
-                self._home_ssh.rmdir()
 
     def namespace(self, host: int) -> str:
         return f"{self._prefix}-{host}"
@@ -93,11 +88,12 @@ class Hosts:
         enter = ["ip", "netns", "exec", self.namespace(host), "unshare", "-m", "-u", "sh", "-c", _ENTER, "sh"]
         return [*enter, str(self.directory), f"host{host}", str(self._home_ssh), pairs, *map(str, command)]
 
-    def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = ()) -> None:
-        """``mounts``: directories that this host sees in place of others."""
-        sshd = shutil.which("sshd", path=_SBIN)
+    def start_sshd(self, host: int, mounts: Sequence[tuple[Path, Path]] = (), startups: str = "100") -> None:
+        """``mounts``: directories that this host sees in place of others; ``startups``: see MaxStartups."""
+        sshd = shutil.which("sshd", path=util_packages.path())
         assert sshd is not None
-        command = self.words(host, sshd, "-D", "-e", "-f", self.directory / "sshd_config", mounts=mounts)
+        settings = ["-o", f"MaxStartups={startups}", "-f", self.directory / "sshd_config"]
+        command = self.words(host, sshd, "-D", "-e", *settings, mounts=mounts)
         with (self.directory / f"sshd{host}.log").open("wb") as log:
             self._sshds[host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         probe = [sys.executable, "-c", f"import socket; socket.create_connection(('192.0.2.{host}', 22), 1)"]
@@ -175,7 +171,7 @@ class Hosts:
         (directory / "sshd_config").write_text(
             f"HostKey {directory}/hostkey\nAuthorizedKeysFile {ssh}/authorized_keys\n"
             "StrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\n"
-            "PasswordAuthentication no\nPidFile none\nMaxStartups 100\n"
+            "PasswordAuthentication no\nPidFile none\n"
         )
 
     def _make_networks(self) -> None:

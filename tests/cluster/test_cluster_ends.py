@@ -53,12 +53,14 @@ def running(hosts: Hosts, request: pytest.FixtureRequest) -> Iterator[Running]:
         job.job.process.communicate()
 
 
-def agent(hosts: Hosts, host: int) -> int:
-    return next(
-        pid
+def agent(hosts: Hosts, host: int) -> psutil.Process:
+    """The agent process; its parent is the guardian."""
+    found = [
+        psutil.Process(pid)
         for pid, line in hosts.command_lines(host).items()
         if "horovod.runner.agent" in line and not line.startswith("ssh ")
-    )
+    ]
+    return next(each for each in found if any(each.ppid() == other.pid for other in found))
 
 
 # The last one dies while large blocks are on their way between the hosts and in shared memory.
@@ -91,7 +93,7 @@ def test_traceback_of_the_culprit_is_last(hosts: Hosts) -> None:
 
 
 def test_lost_ssh_connection(hosts: Hosts, running: Running) -> None:
-    sshd = psutil.Process(agent(hosts, 3)).ppid()
+    sshd = psutil.Process(agent(hosts, 3).ppid()).ppid()
     assert "sshd" in hosts.command_lines(3)[sshd]
     since = time.monotonic()
     os.kill(sshd, signal.SIGKILL)
@@ -105,7 +107,7 @@ def test_lost_ssh_connection(hosts: Hosts, running: Running) -> None:
 
 def test_killed_agent(hosts: Hosts, running: Running) -> None:
     since = time.monotonic()
-    os.kill(agent(hosts, 2), signal.SIGKILL)
+    agent(hosts, 2).kill()
     result = running.job.finish()
     after = running.raised_after(result.stdout, since)
     assert {0, 1, 4, 5} <= set(after) and max(after.values()) < ON_DEATH + BUSY
@@ -126,6 +128,22 @@ def test_signals(running: Running, number: int, code: int) -> None:
     running.job.process.send_signal(number)
     assert running.job.finish().returncode == code
     assert time.monotonic() - since < 10
+
+
+def test_sigterm_for_every_process_leaves_time_to_save(hosts: Hosts) -> None:
+    # As Slurm does it: also the connections to the other hosts get the signal.
+    code = (
+        "import signal, time\n"
+        "def save(*_): time.sleep(1.5); print('saved', flush=True); raise SystemExit\n"
+        "signal.signal(signal.SIGTERM, save); print('ready', flush=True); time.sleep(60)"
+    )
+    job = ClusterJob(hosts, "-np", "2", "-H", "host1,host2", PYTHON, "-c", code)
+    job.lines_until(2, "ready")
+    for pid in hosts.command_lines(1):
+        os.kill(pid, signal.SIGTERM)
+    result = job.finish()
+    assert result.returncode == 143
+    assert "[1]<stdout>:saved" in result.stdout
 
 
 def test_stopped_launcher_does_not_end_the_job(hosts: Hosts, running: Running) -> None:

@@ -181,3 +181,20 @@ def test_the_plan_can_be_seen(hosts: Hosts, flag: str) -> None:
         assert "Rank 1: HOROVOD_HOSTNAME=host2" in result.stdout
     else:
         assert "host2 takes part with 192.0.2.2" in result.stderr
+
+
+def test_user_and_interpreter_of_a_host(hosts: Hosts, tmp_path: Path) -> None:
+    # A copy of the interpreter's name elsewhere: a link to it knows its virtual environment.
+    (tmp_path / "bin").mkdir()
+    own = tmp_path / "bin" / "python"
+    own.write_text(f'#!/bin/sh\nHVD_WHICH=own exec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    (tmp_path / "hosts").write_text(f"host1\nroot@host2 slots=1 python={own}\n")
+    code = "import os; print(os.environ['HOROVOD_HOSTNAME'], os.environ.get('HVD_WHICH'))"
+    words = ["-np", "2", "--hostfile", tmp_path / "hosts", "python", "-c", code]
+    result = horovodrun(hosts, *words, env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [
+        "[0]<stdout>:host1 None",
+        "[1]<stdout>:root@host2 own",
+    ]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import ROOT, Hosts
-from cluster_job import horovodrun
+from cluster_job import ClusterJob, horovodrun
+from runner_util import wait_until
 
 PYTHON = sys.executable
 
@@ -93,6 +94,49 @@ def test_changed_host_key(hosts: Hosts) -> None:
         known.write_text(before)
     assert "its host key is not the known one" in problem(result, "host2")
     assert "ssh-keygen -R host2" in result.stderr
+
+
+@pytest.fixture
+def configuration(hosts: Hosts) -> Iterator[Path]:
+    """The user's ssh configuration, for the test to write; nothing is known about any host."""
+    file, known = hosts.directory / "ssh" / "config", hosts.directory / "ssh" / "known_hosts"
+    before = known.read_text() if known.exists() else ""
+    known.unlink(missing_ok=True)
+    yield file
+    file.unlink()
+    known.write_text(before)
+
+
+def test_strict_checking_of_host_keys_stays_strict(hosts: Hosts, configuration: Path) -> None:
+    configuration.write_text("StrictHostKeyChecking yes\n")
+    result = horovodrun(hosts, "-np", "2", "-H", "host1,host2", "true")
+    text = problem(result, "host2")
+    assert "its host key is not known" in text and "StrictHostKeyChecking" in text
+
+
+def test_command_of_the_configuration_does_not_disturb(hosts: Hosts, configuration: Path) -> None:
+    configuration.write_text("RemoteCommand tmux attach\nRequestTTY yes\n")
+    assert horovodrun(hosts, "-np", "2", "-H", "host1,host2", "true").returncode == 0
+    assert (configuration.parent / "known_hosts").read_text()  # it has been accepted
+
+
+def test_host_that_is_too_busy_is_asked_again(host2: Hosts) -> None:
+    # One connection that does not authenticate is all that this sshd takes, and somebody has it.
+    host2.start_sshd(2, startups="1:100:1")
+    hold = (
+        "import socket, time; sock = socket.create_connection(('192.0.2.2', 22))\n"
+        "print(sock.recv(9), flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen(host2.words(1, PYTHON, "-c", hold), stdout=subprocess.PIPE)
+    assert holder.stdout is not None and b"SSH" in holder.stdout.readline()
+    job = ClusterJob(host2, "-np", "2", "-H", "host1,host2", "echo", "well")
+    log = host2.directory / "sshd2.log"
+    wait_until(lambda: "drop connection" in log.read_text(), 20, "the server takes them all")
+    holder.kill()
+    holder.communicate()
+    result = job.finish()
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("well") == 2
 
 
 def test_package_missing(host2: Hosts, tmp_path: Path) -> None:

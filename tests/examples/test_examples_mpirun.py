@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,20 +11,17 @@ from examples_util import EXAMPLES, run
 
 pytest.importorskip("tensorflow")
 pytest.importorskip("mlxtend")
-MPIRUN = shutil.which("mpirun")
 
 
-@pytest.mark.skipif(MPIRUN is None, reason="needs Open MPI: apt-get install openmpi-bin")
 @pytest.mark.skipif(
     importlib.util.find_spec("horovod._bootstrap.launchers") is None,
     reason="this version starts only with horovodrun",
 )
-def test_mpirun(tmp_path: Path) -> None:
-    assert MPIRUN is not None
+def test_mpirun(mpirun: str, tmp_path: Path) -> None:
     program = EXAMPLES / "tensorflow2" / "tf2_hvd_mnist.py"
     words = ["-np", "2", "--oversubscribe", "--verbose", sys.executable, program]
     code, output = run(
-        MPIRUN,
+        mpirun,
         *words,
         "--batch_size=256",
         "--epochs=1",

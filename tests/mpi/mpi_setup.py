@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from util_launch import WORKER, Outcome
+from util_packages import why_not
 
 BUILD = Path(__file__).parents[2] / "build" / "mpi"
 _INSTALL_SECONDS = 200
@@ -90,12 +91,10 @@ def get(name: str) -> Mpi:
 
 
 def _debian() -> Mpi:
-    if shutil.which("mpirun", path="/usr/bin") is None and shutil.which("apt-get") and os.geteuid() == 0:
-        for words in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", "openmpi-bin"]):
-            subprocess.run(["apt-get", *words], capture_output=True, timeout=_INSTALL_SECONDS)
-    mpirun = shutil.which("mpirun", path="/usr/bin")
-    if mpirun is None:
-        pytest.skip("there is no mpirun: apt-get install openmpi-bin")
+    reason = why_not({"/usr/bin/mpirun": "openmpi-bin"})
+    if reason is not None:
+        pytest.skip(reason)
+    mpirun = "/usr/bin/mpirun"
     return Mpi(Path(mpirun))
 
 

@@ -28,6 +28,11 @@ def test_conformance_in_groups(topology: str) -> None:
     run_checks(np, CHECKS, timeout=180, HOROVOD_TOPOLOGY=topology, HOROVOD_DYNAMIC_PROCESS_SETS="1")
 
 
+@pytest.mark.parametrize("how", [{"HOROVOD_TRANSPORT": "tcp"}, {"HOROVOD_TOPOLOGY": "2,1"}])
+def test_conformance_with_encryption(how: dict[str, str]) -> None:
+    run_checks(3, CHECKS, timeout=180, HOROVOD_ENCRYPTION="data", HOROVOD_DYNAMIC_PROCESS_SETS="1", **how)
+
+
 @pytest.mark.parametrize("knob", ["HOROVOD_FUSION_THRESHOLD", "HOROVOD_CACHE_CAPACITY"])
 def test_results_do_not_depend_on_fusion_or_cache(knob: str) -> None:
     run_checks(2, CHECKS, "check_many_in_shuffled_order", "check_groups", **{knob: "0"})

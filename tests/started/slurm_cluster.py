@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import psutil
+import util_packages
 
 PACKAGES = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
-_SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 _CONF = """
 ClusterName=hvdtest
 SlurmctldHost={host}(127.0.0.1)
@@ -46,16 +46,7 @@ def why_not() -> str | None:
     """What keeps this machine from having it, and the command that helps."""
     if os.geteuid() != 0:
         return "Slurm's daemons need root: sudo -E python -m pytest tests/started"
-    if _missing() and shutil.which("apt-get"):
-        for words in (["install", "-qq", "-y", *_missing()], ["update", "-qq"]) * 2:
-            subprocess.run(["apt-get", *words], capture_output=True, timeout=200)
-            if not _missing():
-                break
-    return f"needs other programs: apt-get install {' '.join(_missing())}" if _missing() else None
-
-
-def _missing() -> list[str]:
-    return [package for tool, package in PACKAGES.items() if shutil.which(tool, path=_SBIN) is None]
+    return util_packages.why_not(PACKAGES)
 
 
 class Slurm:
@@ -65,7 +56,7 @@ class Slurm:
         self.directory = directory
         self._daemons: list[subprocess.Popen[bytes]] = []
         conf = directory / "slurm.conf"
-        self.variables = {"SLURM_CONF": str(conf), "PATH": _SBIN}
+        self.variables = {"SLURM_CONF": str(conf), "PATH": util_packages.path()}
         (directory / "state").mkdir()
         conf.write_text(_CONF.format(host=socket.gethostname(), ports=_free_ports(3), directory=directory))
         key = directory / "munge.key"
@@ -104,7 +95,7 @@ class Slurm:
         return self.directory / "munge.socket"
 
     def _daemon(self, name: str, *words: str) -> None:
-        program = shutil.which(name, path=_SBIN)
+        program = shutil.which(name, path=util_packages.path())
         assert program is not None
         with (self.directory / f"{name}.out").open("ab") as log:
             self._daemons.append(

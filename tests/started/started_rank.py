@@ -1,7 +1,7 @@
 """One rank of a job that horovodrun has not started: tells its place, computes, and starts again.
 
 Modes: "well" (all of it), "die" (the last rank is killed, the others must raise), "absent" (the last rank
-does not come).
+does not come), "key" (tells a key of the world).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 import horovod.numpy as hvd
 from horovod._bootstrap.identity import detect
+from horovod.common.session import for_query
 
 
 def total() -> float:
@@ -66,4 +67,10 @@ def absent() -> None:
         raise
 
 
-{"well": well, "die": die, "absent": absent}[sys.argv[1]]()
+def key() -> None:
+    hvd.init()
+    print(f"key {for_query().derived_key('test').hex()}\n", end="", flush=True)
+    hvd.shutdown()
+
+
+{"well": well, "die": die, "absent": absent, "key": key}[sys.argv[1]]()

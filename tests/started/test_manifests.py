@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from started_by import ROOT
 
 from horovod._bootstrap.identity import detect
+from horovod._bootstrap.meeting import _secret
 
 
 def manifests() -> dict[str, Any]:
@@ -35,6 +38,17 @@ def test_indexed_job() -> None:
     assert volume["name"] == mount["name"] and volume["secret"]["secretName"] == secret["metadata"]["name"]
     assert volume["secret"]["defaultMode"] & 0o077 == 0
     assert variables["HOROVOD_SECRET_KEY_FILE"] == f"{mount['mountPath']}/{next(iter(secret['stringData']))}"
+
+
+@pytest.mark.parametrize("way", ["file", "variable"])
+def test_the_secret_of_the_example_is_refused_as_it_stands(way: str, tmp_path: Path) -> None:
+    (text,) = manifests()["Secret"]["stringData"].values()
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_text(text)
+    environ = {"HOROVOD_SECRET_KEY_FILE": str(file)} if way == "file" else {"_HOROVOD_SECRET_KEY": text}
+    with pytest.raises(ValueError, match="the example's text"):
+        _secret(environ)
 
 
 def test_mpi_job() -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from started_by import ROOT, environment
+from started_by import rank as started
 
 from horovod._bootstrap.fixed_address import derived_key, read_key_file
 from horovod._bootstrap.identity import Identity, Meeting
 from horovod._bootstrap.meeting import prepared
 from horovod._bootstrap.notice import Notice
-from horovod._bootstrap.noticeboard import Noticeboard, host_directories
+from horovod._bootstrap.noticeboard import Noticeboard, host_directories, shared_directory
 from horovod.common.exceptions import HorovodInternalError
 
 NOTICE = Notice((("127.0.0.1", 1),), b"k" * 32)
@@ -29,7 +35,7 @@ def rank(number: int) -> Identity:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    return tmp_path / ".horovod"
+    return tmp_path / ".horovod" / "meetings"
 
 
 def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
@@ -65,7 +71,7 @@ def test_rank_0_does_not_come() -> None:
 
 
 def test_no_place_is_taken_from_others(home: Path, tmp_path: Path) -> None:
-    home.mkdir(mode=0o755)
+    home.mkdir(mode=0o755, parents=True)
     home.chmod(0o755)
     with pytest.raises(ValueError, match="chmod 700"):
         Noticeboard([home], "n")
@@ -131,6 +137,74 @@ def test_key_file(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="chmod 600"):
             read_key_file(variable)
     assert derived_key(b"s" * 64, "job 1", "2.0") != derived_key(b"s" * 64, "job 2", "2.0")
+
+
+@needs_root
+def test_key_file_mounted_by_root_for_a_group() -> None:
+    """As Kubernetes mounts a secret for a pod with an fsGroup, whose container is not root."""
+    code = (
+        "import os, sys\n"
+        "from horovod._bootstrap.fixed_address import read_key_file\n"
+        "os.setgroups([]); os.setgid(12345); os.setuid(12345)\n"
+        "print(read_key_file({'HOROVOD_SECRET_KEY_FILE': sys.argv[1]}))\n"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        file = Path(directory) / "key"
+        file.write_bytes(b"s" * 64)
+        os.chown(file, 0, 12345)
+        for mode, fits in ((0o440, True), (0o640, True), (0o444, False), (0o460, False)):
+            file.chmod(mode)
+            done = subprocess.run(
+                [sys.executable, "-c", code, file],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+            assert (done.returncode == 0) == fits, done.stderr
+            assert ("s" * 64 in done.stdout) == fits and (fits or "chmod 600" in done.stderr)
+
+
+def test_a_directory_of_the_original_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps a cache in ~/.horovod, which anybody may read."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".horovod").mkdir()
+    (tmp_path / ".horovod").chmod(0o755)
+    Noticeboard([shared_directory()], "n").close()
+    assert (tmp_path / ".horovod").stat().st_mode & 0o777 == 0o755
+    assert shared_directory().stat().st_mode & 0o777 == 0o700
+
+
+def test_the_same_secret_and_flags_give_other_keys_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.touch(0o600)
+    file.write_bytes(b"s" * 64)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    seen = set()
+    for _ in range(2):
+        processes = [
+            subprocess.Popen(
+                list(map(str, started("key"))),
+                env=environment(
+                    JOB_COMPLETION_INDEX=str(number),
+                    HOROVOD_SIZE="2",
+                    HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+                    HOROVOD_GLOO_RENDEZVOUS_PORT=port,
+                    HOROVOD_SECRET_KEY_FILE=str(file),
+                ),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        outputs = [process.communicate(timeout=40)[0] for process in processes]
+        assert outputs[0] == outputs[1] and outputs[0].startswith("key ")
+        seen.add(outputs[0])
+    assert len(seen) == 2
 
 
 @needs_root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -63,10 +62,9 @@ def test_pods_with_different_keys(hosts: Hosts, key: Path) -> None:
     assert "f" * 64 not in output1
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun: apt-get install openmpi-bin")
 @pytest.mark.parametrize("way", ["mpi4py", "home"])
-def test_mpirun(hosts: Hosts, open_mpi_5: Mpi, way: str, tmp_path: Path) -> None:
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", "-H", "host1:2,host2:1"]
+def test_mpirun(hosts: Hosts, mpirun: str, open_mpi_5: Mpi, way: str, tmp_path: Path) -> None:
+    words = [mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "3", "-H", "host1:2,host2:1"]
     words += ["--mca", "oob_tcp_if_include", "192.0.2.0/24", "--mca", "btl_tcp_if_include", "192.0.2.0/24"]
     words += ["--mca", "plm_rsh_args", "-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"]
     words += ["--mca", "orte_keep_fqdn_hostnames", "1", "-x", "PYTHONPATH", "-x", "HOME"]

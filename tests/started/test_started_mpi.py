@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -13,36 +12,31 @@ from started_by import ROOT, environment, places, rank, run
 from started_mpis import Mpi
 
 ONE_HOST = [f"{number}/2 {number}/2 0/1" for number in range(2)]
-MPIRUN = shutil.which("mpirun")
-needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="needs mpirun: apt-get install openmpi-bin")
 
 
-def mpirun(np: int) -> list[str]:
-    assert MPIRUN is not None
-    return [MPIRUN, "--oversubscribe", "-np", str(np)]
+def words(mpirun: str, np: int) -> list[str]:
+    return [mpirun, "--oversubscribe", "-np", str(np)]
 
 
-@needs_mpirun
-def test_open_mpi_of_the_system(tmp_path: Path) -> None:
-    code, output = run([*mpirun(4), *rank("well", "pairs")], environment(HOME=str(tmp_path)))
+def test_open_mpi_of_the_system(mpirun: str, tmp_path: Path) -> None:
+    code, output = run([*words(mpirun, 4), *rank("well", "pairs")], environment(HOME=str(tmp_path)))
     assert code == 0, output
     assert places(output) == [f"{number}/4 {number}/4 0/1" for number in range(4)]
     assert "with mpi4py" not in output
     assert not list(tmp_path.glob(".horovod/*")), "a notice was left behind"
 
 
-@needs_mpirun
-def test_the_example() -> None:
+def test_the_example(mpirun: str) -> None:
     code, output = run(
-        [*mpirun(2), sys.executable, ROOT / "examples" / "numpy" / "digits.py", "--epochs", "2"],
+        [*words(mpirun, 2), sys.executable, ROOT / "examples" / "numpy" / "digits.py", "--epochs", "2"],
         environment(),
     )
     assert code == 0 and "the same bits on both ranks" in output, output
 
 
 def test_open_mpi_5(open_mpi_5: Mpi) -> None:
-    words = [open_mpi_5.mpiexec, "--oversubscribe", "-n", "2"]
-    code, output = run([*words, *rank("well")], environment(path=str(open_mpi_5.packages)))
+    command = [open_mpi_5.mpiexec, "--oversubscribe", "-n", "2"]
+    code, output = run([*command, *rank("well")], environment(path=str(open_mpi_5.packages)))
     assert code == 0 and places(output) == ONE_HOST, output
 
 
@@ -60,15 +54,14 @@ def test_notice_through_mpi(which: str, request: pytest.FixtureRequest) -> None:
     hidden = [f"--unset={name}" for name in ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK")]
     hidden += [f"--unset={name}" for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")]
     oversubscribe = ["--oversubscribe"] if which == "open_mpi_5" else []
-    words = [mpi.mpiexec, *oversubscribe, "-n", "2", "env", *hidden, *rank("well", "pairs")]
+    command = [mpi.mpiexec, *oversubscribe, "-n", "2", "env", *hidden, *rank("well", "pairs")]
     # There may be another MPI in the system.
     env = environment(path=str(mpi.packages), LD_LIBRARY_PATH=str(mpi.libraries))
-    code, output = run(words, env)
+    code, output = run(command, env)
     assert code == 0 and places(output) == ONE_HOST, output
     assert output.count("with mpi4py") == 2
 
 
-@needs_mpirun
 def test_mpi_without_what_it_takes(mpich: Mpi) -> None:
     """PMI without a job's name, and no mpi4py: the message says what to do, at once."""
     hidden = [f"--unset={name}" for name in ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")]
@@ -82,16 +75,14 @@ def test_mpi_without_what_it_takes(mpich: Mpi) -> None:
     )
 
 
-@needs_mpirun
-def test_a_rank_that_dies() -> None:
-    code, output = run([*mpirun(3), *rank("die")], environment())
+def test_a_rank_that_dies(mpirun: str) -> None:
+    code, output = run([*words(mpirun, 3), *rank("die")], environment())
     assert code != 0
     assert "saw: rank 2" in output and "signal 9" in output, output
 
 
-@needs_mpirun
-def test_a_rank_that_does_not_come() -> None:
+def test_a_rank_that_does_not_come(mpirun: str) -> None:
     began = time.monotonic()
-    code, output = run([*mpirun(3), *rank("absent")], environment(HOROVOD_START_TIMEOUT="4"))
+    code, output = run([*words(mpirun, 3), *rank("absent")], environment(HOROVOD_START_TIMEOUT="4"))
     assert code != 0 and time.monotonic() - began < 20
     assert re.search("only 2 of 3 ranks came within [1-4] s; missing: rank 2", output), output

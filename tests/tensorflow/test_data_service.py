@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,14 +65,33 @@ def test_the_file(tmp_path: Path) -> None:
     assert TfDataServiceConfig.read(str(file)) == config()
     assert TfDataServiceConfig.from_dict(json.loads(json.dumps(config().to_dict()))) == config()
     assert "\\x01" not in repr(config()) and "AAEC" not in repr(config())
-    file.chmod(0o666)
-    with pytest.raises(PermissionError, match="other accounts"):
-        TfDataServiceConfig.read(str(file))
+    for mode in (0o666, 0o620, 0o644, 0o640):  # who can read it could join
+        file.chmod(mode)
+        with pytest.raises(PermissionError, match="other accounts"):
+            TfDataServiceConfig.read(str(file))
     file.chmod(0o600)
     for wrong in ("{", "[]", "{}", json.dumps({**config().to_dict(), "key": "AAAA"})):
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(ValueError, match=r"configuration|key"):
             TfDataServiceConfig.read(str(file))
+
+
+def test_a_compute_job_of_another_launcher(tmp_path: Path) -> None:
+    """torchrun gives the ranks no common key: they have that of their world."""
+    file = tmp_path / "compute.json"
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *COMPUTE, str(file)]
+    env = {**os.environ, **QUIET, "PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1"}
+    job = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        found = TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=60)
+        client = found.compute_client()
+        client.wait_for_dispatcher_worker_registration(0, 60)  # of both ranks
+        client.shutdown()
+        output, _ = job.communicate(timeout=60)
+    finally:
+        job.kill()
+        job.wait()
+    assert job.returncode == 0, output
 
 
 def test_wrong_values() -> None:

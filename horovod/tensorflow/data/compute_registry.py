@@ -1,7 +1,7 @@
 """Where dispatchers and workers of the tf.data service are announced, so that the training finds them.
 
 A small server in the compute job and its client. Every connection is authenticated with the key of the
-configuration before a byte is parsed, like those of the job itself.
+configuration before a byte is parsed, and so is every frame, like those of the job itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod._bootstrap.auth import AuthenticationError, Initiator, authenticate
+from horovod._bootstrap.auth import AuthenticationError, Initiator, Session, authenticate, place_of
 from horovod._bootstrap.frames import FrameError, FrameStream, Message
 from horovod._bootstrap.server import RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
@@ -56,14 +56,16 @@ class ComputeRegistry:
         """Addresses and ports."""
         return self._server.endpoints
 
-    def _on_open(self, sock: socket.socket) -> None:
+    def _on_open(self, sock: socket.socket, session: Session) -> None:
         # In the server's thread, which must not wait.
-        threading.Thread(target=self._serve, args=(sock,), name="hvd-compute-registry", daemon=True).start()
+        threading.Thread(
+            target=self._serve, args=(sock, session), name="hvd-compute-registry", daemon=True
+        ).start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, session: Session) -> None:
         with sock:
             try:
-                frames = FrameStream(sock, _REQUEST_BYTES)
+                frames = FrameStream(sock, session, _REQUEST_BYTES)
                 request = frames.receive(time.monotonic() + _REQUEST_SECONDS)
                 frames.send(self._answer(request), time.monotonic() + _REQUEST_SECONDS)
             except (OSError, EOFError, FrameError) as error:
@@ -145,7 +147,8 @@ class ComputeClient:
 
     def own_address(self) -> str:
         """The address of this host that leads to the compute job."""
-        with self._connect() as sock:
+        sock, _ = self._connect()
+        with sock:
             return str(sock.getsockname()[0])
 
     def register_dispatcher(self, dispatcher_id: int, address: str) -> None:
@@ -189,11 +192,11 @@ class ComputeClient:
                 return answer
 
     def _ask(self, what: str, patience: float = 0.0, /, **arguments: Any) -> Message:
-        sock = self._connect()
+        sock, session = self._connect()
         with sock:
             deadline = time.monotonic() + patience + _REQUEST_SECONDS
             try:
-                frames = FrameStream(sock, _REQUEST_BYTES)
+                frames = FrameStream(sock, session, _REQUEST_BYTES)
                 frames.send({"ask": what, **arguments}, deadline)
                 answer = frames.receive(deadline)
             except (OSError, EOFError, FrameError) as error:
@@ -202,7 +205,7 @@ class ComputeClient:
             raise ValueError(f"the compute service {self._where()}: {answer['error']}")
         return answer
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> tuple[socket.socket, Session]:
         deadline = time.monotonic() + self._timeout
         while True:
             for endpoint in self._endpoints:
@@ -221,15 +224,15 @@ class ComputeClient:
                 ) from problem
             time.sleep(_PAUSE_SECONDS)
 
-    def _connect_to(self, endpoint: tuple[str, int], deadline: float) -> socket.socket:
+    def _connect_to(self, endpoint: tuple[str, int], deadline: float) -> tuple[socket.socket, Session]:
         share = max(0.1, (deadline - time.monotonic()) / len(self._endpoints))
         sock = socket.create_connection(endpoint, timeout=share)
         try:
-            authenticate(sock, Initiator(self._key, _PURPOSE), time.monotonic() + share)
+            initiator = Initiator(self._key, _PURPOSE, place_of(endpoint))
+            return sock, authenticate(sock, initiator, time.monotonic() + share)
         except BaseException:
             sock.close()
             raise
-        return sock
 
     def _where(self) -> str:
         return "at " + " or ".join(f"{host}:{port}" for host, port in self._endpoints)

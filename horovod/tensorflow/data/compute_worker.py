@@ -7,26 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hmac
-import secrets
 import sys
 from pathlib import Path
 
 from horovod import numpy as hvd
-from horovod._bootstrap.auth import KEY_BYTES
 from horovod._bootstrap.identity import detect
+from horovod.common import session as sessions
 from horovod.runner import network
 from horovod.tensorflow.data.compute_registry import ComputeRegistry
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn
 from horovod.tensorflow.data.service_config import SIDES
-
-
-def _own_key() -> bytes:
-    """A key for the compute service that every rank can work out and none has to send."""
-    job_key = detect().key
-    if job_key is None:  # a job of one
-        return secrets.token_bytes(KEY_BYTES)
-    return hmac.digest(job_key, b"tf.data compute service", "sha256")
 
 
 def _by_interface(endpoints: list[tuple[str, int]]) -> dict[str, list[tuple[str, int]]]:
@@ -54,7 +44,8 @@ def main(
         raise ValueError(
             f"{hvd.size()} ranks can't be divided among {dispatchers} dispatchers: choose another -np"
         )
-    key = _own_key()
+    # Every rank can work it out and none has to send it.
+    key = sessions.for_query().derived_key("tf.data compute service")
     with contextlib.ExitStack() as running:
         endpoints: list[tuple[str, int]] = []
         if hvd.rank() == 0:

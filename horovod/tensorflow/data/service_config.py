@@ -83,7 +83,7 @@ class TfDataServiceConfig:
     ) -> TfDataServiceConfig:
         """Reads the file; `wait_for_file_creation`: waits up to `timeout` seconds for it (TimeoutError).
 
-        PermissionError if another account could have written it: it says where the data comes from.
+        PermissionError if another account can read it, for it holds the key, or could have written it.
         """
         path = Path(filename)
         deadline = time.monotonic() + timeout
@@ -95,10 +95,8 @@ class TfDataServiceConfig:
             time.sleep(_LOOK_SECONDS)
         with path.open(encoding="utf-8") as file:
             status = os.fstat(file.fileno())
-            if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:
-                raise PermissionError(
-                    f"{filename} can be written by other accounts: chmod go-w, or another place"
-                )
+            if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o077:
+                raise PermissionError(f"{filename} holds a secret, but is open to other accounts: chmod 600")
             try:
                 content = json.load(file)
             except ValueError as error:

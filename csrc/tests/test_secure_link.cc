@@ -1,0 +1,143 @@
+// Encrypted connections: what arrives is what was sent, nothing of it can be seen on the way, and nothing
+// else passes.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <random>
+
+#include "check.h"
+#include "comm/secure_link.h"
+
+using namespace hvd;
+using Bytes = std::vector<uint8_t>;
+
+namespace {
+
+LinkKeys keys(uint8_t send, uint8_t receive) {
+  LinkKeys made{};
+  made.send.fill(send);
+  made.receive.fill(receive);
+  return made;
+}
+
+// A stretch over some memory.
+struct Span {
+  explicit Span(Bytes& bytes)
+      : pieces{{bytes.data(), bytes.size()}}, cursor(pieces), stretch{&cursor, bytes.size()} {}
+  Pieces pieces;
+  Cursor cursor;
+  Stretch stretch;
+};
+
+// What goes over the line when `text` is sent in stretches of these sizes.
+Bytes sealed(SecureLink& link, Bytes text, const std::vector<size_t>& stretches) {
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+  Span all(text);
+  Bytes line;
+  for (size_t bytes : stretches) {
+    Stretch stretch{&all.cursor, bytes};
+    while (stretch.bytes > 0 || link.has_unsent()) {
+      if (!link.has_unsent()) CHECK(link.seal(stretch));
+      CHECK(link.send(pair[0]) > 0 || errno == EAGAIN);
+      uint8_t buffer[1 << 16];
+      ssize_t got = recv(pair[1], buffer, sizeof buffer, 0);
+      if (got > 0) line.insert(line.end(), buffer, buffer + got);
+    }
+  }
+  Bytes rest(1 << 20);
+  ssize_t got = recv(pair[1], rest.data(), rest.size(), 0);
+  if (got > 0) line.insert(line.end(), rest.begin(), rest.begin() + got);
+  close(pair[0]);
+  close(pair[1]);
+  return line;
+}
+
+// What comes out of a line's bytes: as many as are wanted, or as many as there are before an error.
+Bytes opened(SecureLink& link, const Bytes& line, size_t wanted, int* error) {
+  Bytes text(wanted);
+  Span all(text);
+  *error = 0;
+  size_t written = 0;
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+  while (all.stretch.bytes > 0) {
+    if (written < line.size()) {
+      ssize_t sent = send(pair[1], line.data() + written, std::min<size_t>(50000, line.size() - written), 0);
+      if (sent > 0) written += static_cast<size_t>(sent);
+      if (written == line.size()) shutdown(pair[1], SHUT_WR);
+    }
+    ssize_t got = link.receive(pair[0], all.stretch);
+    if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
+    *error = got == 0 ? ECONNRESET : errno;
+    break;
+  }
+  close(pair[0]);
+  close(pair[1]);
+  text.resize(wanted - all.stretch.bytes);
+  return text;
+}
+
+Bytes some_text(size_t size) {
+  Bytes text(size);
+  std::iota(text.begin(), text.end(), uint8_t{0});
+  return text;
+}
+
+}  // namespace
+
+TEST(what_arrives_is_what_was_sent_and_cannot_be_seen) {
+  for (const std::vector<size_t>& stretches :
+       {std::vector<size_t>{1}, {100, 200, 3}, {65536, 65537, 1}, {700001, 5}}) {
+    SecureLink sender(keys(1, 2)), receiver(keys(2, 1));
+    const size_t size = std::accumulate(stretches.begin(), stretches.end(), size_t{0});
+    const Bytes text = some_text(size);
+    const Bytes line = sealed(sender, text, stretches);
+    int error = 0;
+    CHECK(opened(receiver, line, size, &error) == text && error == 0);
+    const size_t probe = std::min<size_t>(size, 16);
+    if (probe == 16)
+      CHECK(std::search(line.begin(), line.end(), text.begin(), text.begin() + 16) == line.end());
+  }
+}
+
+TEST(nothing_else_passes) {
+  const Bytes text = some_text(300);
+  Bytes line;
+  {
+    SecureLink sender(keys(1, 2));
+    line = sealed(sender, text, {100, 100, 100});
+  }
+  const size_t record = line.size() / 3;
+  auto part = [&](size_t first, size_t count) {
+    return Bytes(line.begin() + static_cast<ptrdiff_t>(first * record),
+                 line.begin() + static_cast<ptrdiff_t>((first + count) * record));
+  };
+  auto refuses = [&](const Bytes& bytes, size_t good) {
+    SecureLink receiver(keys(2, 1));
+    int error = 0;
+    Bytes got = opened(receiver, bytes, 300, &error);
+    return error != 0 && got == Bytes(text.begin(), text.begin() + static_cast<ptrdiff_t>(good));
+  };
+  auto join = [](Bytes a, const Bytes& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  };
+  CHECK(refuses(join(part(0, 1), part(0, 2)), 100));  // a record twice
+  CHECK(refuses(join(part(0, 1), part(2, 1)), 100));  // one left out
+  CHECK(refuses(join(part(1, 1), part(0, 1)), 0));    // another order
+  CHECK(refuses(part(0, 2), 200));                    // the end cut off
+  for (size_t bit = 0; bit < 8 * record; ++bit) {
+    Bytes changed = line;
+    changed[bit / 8] = static_cast<uint8_t>(changed[bit / 8] ^ (1u << bit % 8));
+    CHECK(refuses(changed, 0));
+  }
+  SecureLink same(keys(1, 2));  // sent back to where it came from
+  int error = 0;
+  CHECK(opened(same, line, 300, &error).empty() && error == EBADMSG);
+}
+
+int main(int argc, char** argv) { return check::run_all(argc, argv); }

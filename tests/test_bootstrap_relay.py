@@ -1,0 +1,130 @@
+"""Someone on the way between two ranks passes everything on, and tries what can be done with that."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bootstrap_ranks import KEY
+from bootstrap_relay import Change, Relay, unchanged
+
+from horovod._bootstrap import auth
+from horovod._bootstrap.server import RendezvousServer
+
+RANK = Path(__file__).with_name("relayed_rank.py")
+# What is sent before the first frame.
+FORTH_BYTES = auth.TAG_BYTES + auth.NONCE_BYTES + auth.PROOF_BYTES
+BACK_BYTES = len(auth.MAGIC) + auth.NONCE_BYTES + auth.PROOF_BYTES
+
+
+def run(change: Change, **settings: str) -> list[dict[str, str]]:
+    """Two ranks with someone between them and between each of them and the server."""
+    with RendezvousServer(KEY) as server, Relay(change=change) as relay:
+        processes = []
+        for rank in range(2):
+            env = {
+                **os.environ,
+                "PYTHONPATH": str(RANK.parent.parent),
+                "HOROVOD_RANK": str(rank),
+                "HOROVOD_SIZE": "2",
+                "HOROVOD_LOCAL_RANK": str(rank),
+                "HOROVOD_LOCAL_SIZE": "2",
+                "HOROVOD_CROSS_RANK": "0",
+                "HOROVOD_CROSS_SIZE": "1",
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.port),
+                "_HOROVOD_SECRET_KEY": KEY.hex(),
+                "HOROVOD_TRANSPORT": "tcp",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": "20",
+                **settings,
+            }
+            words = [sys.executable, str(RANK), str(relay.address[1])]
+            processes.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
+        try:
+            results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        # Two to the server; if that worked, control, liveness and data.
+        assert relay.connections == 5 or "error" in results[0]
+    return results
+
+
+def at(place: int, before: int, data: bytes) -> bool:
+    """Whether the byte at `place` of the stream is in this piece of it."""
+    return before <= place < before + len(data)
+
+
+def test_passing_everything_on_is_not_noticed() -> None:
+    assert run(unchanged) == [{"result": "done"}] * 2
+
+
+@pytest.mark.parametrize("forth", [True, False])
+@pytest.mark.parametrize("kind", ["rendezvous", "control", "liveness"])
+def test_a_flipped_bit_ends_the_job(kind: str, forth: bool) -> None:
+    place = (FORTH_BYTES if forth else BACK_BYTES) + 6
+
+    def flip(what: str, towards: bool, before: int, data: bytes) -> bytes:
+        if not what.startswith(kind) or towards != forth or not at(place, before, data):
+            return data
+        changed = bytearray(data)
+        changed[place - before] ^= 1
+        return bytes(changed)
+
+    for result in run(flip):
+        assert "wrong authentication code" in result["error"], result
+
+
+@pytest.mark.parametrize("kind", ["rendezvous", "control", "liveness"])
+def test_a_repeated_frame_ends_the_job(kind: str) -> None:
+    def repeat(what: str, towards: bool, before: int, data: bytes) -> bytes:
+        return data * 2 if what.startswith(kind) and towards and before == FORTH_BYTES else data
+
+    for result in run(repeat):
+        assert "wrong authentication code" in result["error"], result
+
+
+def test_encrypted_data_cannot_be_changed() -> None:
+    def flip(what: str, towards: bool, before: int, data: bytes) -> bytes:
+        place = BACK_BYTES + 1000
+        if not what.startswith("mesh") or towards or not at(place, before, data):
+            return data
+        return data[: place - before] + bytes([data[place - before] ^ 1]) + data[place - before + 1 :]
+
+    assert run(unchanged, HOROVOD_ENCRYPTION="data") == [{"result": "done"}] * 2
+    for result in run(flip, HOROVOD_ENCRYPTION="data"):
+        assert "the data from rank 0 has a wrong authentication code" in result["error"], result
+
+
+class Exploit:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self._marker}",)
+
+
+def test_an_object_that_was_replaced_is_not_unpickled(tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    replaced = []
+
+    def replace(what: str, towards: bool, before: int, data: bytes) -> bytes:
+        start = data.find(b"\x80\x05\x95")
+        if not what.startswith("mesh") or start < 0 or b"P" * 2000 not in data:
+            return data
+        exploit = pickle.dumps(Exploit(marker))
+        replaced.append(exploit)
+        return data[:start] + exploit + data[start + len(exploit) :]
+
+    results = run(replace)
+    assert replaced and not marker.exists()
+    for result in results:
+        assert "has not sent like this" in result["error"], result
