@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from horovod import _absent
+
 if TYPE_CHECKING:
     from horovod.runner.function import run as run
 
 __version__ = "1.0.0.dev0"
+
+_absent.install()
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +20,4 @@ def __getattr__(name: str) -> Any:
         from horovod.runner.function import run
 
         return run
-    raise AttributeError(f"module 'horovod' has no attribute {name!r}")
+    raise _absent.missing_attribute(__name__, name)

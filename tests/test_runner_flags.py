@@ -137,6 +137,13 @@ def test_config_file() -> None:
     }
 
 
+@pytest.mark.parametrize("word", ["mpi", "MPI", "Mpi"])
+def test_controller_in_any_case(word: str) -> None:
+    args, _ = flags.FlagParser().parse([])
+    _, controller = flags.read_config_file(f"controller: {word}", "conf.yaml")
+    assert flags.uses_mpirun(args, controller)
+
+
 def test_flags_beat_the_config_file() -> None:
     result = settings("--fusion-threshold-mb", "1", "--no-hierarchical-allreduce", "--stall-check", file=FILE)
     assert result["HOROVOD_FUSION_THRESHOLD"] == str(1024 * 1024)
@@ -165,7 +172,6 @@ def test_bad_config_file(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ["--jsrun"],
         ["--min-np", "1"],
         ["--max-np", "4"],
         ["--slots-per-host", "1"],

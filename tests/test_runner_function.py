@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,18 @@ def test_wrong_flags_are_explained() -> None:
 def test_old_names_warn() -> None:
     with pytest.warns(DeprecationWarning, match="np is deprecated; use num_proc"):
         assert horovod.run(lambda: os.environ["HOROVOD_SIZE"], np=2) == ["2", "2"]
+
+
+@pytest.mark.parametrize("interfaces", [["lo", "eth77"], ("lo", "eth77"), "lo,eth77"])
+def test_interfaces_in_a_list(interfaces: Any) -> None:
+    found = horovod.run(lambda: os.environ["NCCL_SOCKET_IFNAME"], network_interfaces=interfaces)
+    assert found == ["lo,eth77"]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+def test_mpi_says_what_to_use_instead() -> None:
+    with pytest.raises(RuntimeError, match="a function can't be run through mpirun; use a script, or leave"):
+        horovod.run(print, use_mpi=True)
 
 
 def in_a_script(tmp_path: Path, text: str, marker: str) -> subprocess.Popen[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras as _keras
 
+from horovod import _absent
 from horovod._keras.api import Api as _Api
 from horovod.common.basics import (
     Adasum,
@@ -124,3 +125,7 @@ def DistributedOptimizer(
         groups=groups,
         **options,
     )
+
+
+def __getattr__(name: str) -> Any:
+    raise _absent.missing_attribute(__name__, name)

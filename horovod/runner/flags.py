@@ -14,7 +14,6 @@ _PREFIX = "knob_"
 
 # Flags that are understood but whose feature does not exist yet: destination -> what it would need.
 _NOT_YET = {
-    "jsrun": "starting through jsrun (--jsrun)",
     "min_np": "elastic jobs (--min-np)",
     "max_np": "elastic jobs (--max-np)",
     "slots_per_host": "elastic jobs (--slots-per-host)",
@@ -141,9 +140,7 @@ class FlagParser:
         controller = group.add_mutually_exclusive_group()
         self._add(controller, "--gloo", action="store_true", help="use the engine's own launcher (default)")
         self._add(controller, "--mpi", action="store_true", help="start with mpirun; MPI then moves the data")
-        self._add(
-            controller, "--jsrun", action="store_true", default=None, help="use jsrun (not supported yet)"
-        )
+        self._add(controller, "--jsrun", action="store_true", help="start with jsrun, in a job of LSF")
 
     def _add_knobs(self) -> None:
         for title in dict.fromkeys(knob.group for knob in KNOBS if knob.flags):
@@ -153,7 +150,7 @@ class FlagParser:
                     self._add_knob(group, knob)
 
     def _add_knob(self, group: argparse._ArgumentGroup, knob: Knob) -> None:
-        dest = _PREFIX + knob.name
+        dest = destination(knob)
         text = (knob.doc + (" No effect." if knob.no_effect else "")).replace("%", "%%")
         if knob.kind is not bool:
             self._add(group, *knob.flags, dest=dest, metavar="X", help=f"{text} Allowed: {knob.allowed()}.")
@@ -228,6 +225,11 @@ class _Deprecated(argparse.Action):
         setattr(namespace, self.dest, self.const)
 
 
+def destination(knob: Knob) -> str:
+    """The attribute of the parsed flags that has the knob's text."""
+    return _PREFIX + knob.name
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -255,6 +257,7 @@ def read_config_file(text: str, source: str) -> tuple[dict[str, Value], str | No
     if not isinstance(data, dict):
         raise ValueError(f"{source} must consist of sections such as 'params:'")
     controller = data.pop("controller", None)
+    controller = controller.lower() if isinstance(controller, str) else controller
     if controller not in (None, "gloo", "mpi"):
         raise ValueError(f"{source}: controller: {controller!r} is not valid: it must be gloo or mpi")
     known = {(knob.section, knob.key): knob for knob in KNOBS if knob.key}
@@ -284,7 +287,7 @@ def settings(
     """The variables that flags and config file set in every worker. ValueError names a bad flag."""
     values: dict[str, Value] = dict(from_file)
     for knob in KNOBS:
-        text = getattr(args, _PREFIX + knob.name, None)
+        text = getattr(args, destination(knob), None)
         if text is not None:
             values[knob.name] = _in_units(knob, text, knob.flags[0])
     by_name = {knob.name: knob for knob in KNOBS}
@@ -309,7 +312,7 @@ def interfaces(args: argparse.Namespace) -> str:
 
 def uses_mpirun(args: argparse.Namespace, controller: str | None) -> bool:
     """Whether mpirun is to start the job; ``controller`` is the config file's, which a flag beats."""
-    return bool(args.mpi or (controller == "mpi" and not args.gloo))
+    return bool(args.mpi or (controller == "mpi" and not args.gloo and not args.jsrun))
 
 
 def not_supported(args: argparse.Namespace) -> str | None:
@@ -321,7 +324,7 @@ def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value], mpi
     """Names of the given flags and keys that do nothing in this engine, or with (without) mpirun."""
     names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None and not mpirun]
     for knob in KNOBS:
-        if knob.no_effect and getattr(args, _PREFIX + knob.name, None) is not None:
+        if knob.no_effect and getattr(args, destination(knob), None) is not None:
             names.append(knob.flags[0])
         elif knob.no_effect and knob.name in from_file:
             names.append(f"{knob.section}: {knob.key}")

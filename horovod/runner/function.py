@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, TextIO
 
 from horovod.runner.links import package_path
@@ -47,7 +47,7 @@ def run(
     use_mpi: bool | None = None,
     mpi_args: str | None = None,
     network_interface: str | None = None,
-    network_interfaces: str | None = None,
+    network_interfaces: str | Iterable[str] | None = None,
     executable: str | None = None,
     np: int | None = None,
     min_np: int | None = None,
@@ -57,7 +57,8 @@ def run(
 
     ``hosts`` ("host1:2,host2:2") or ``hostfile`` as for horovodrun, by default this machine. ``executable``
     is the Python interpreter of the workers, by default this one. The function travels by cloudpickle, so it
-    may be defined in ``__main__`` or a notebook; so do arguments and results.
+    may be defined in ``__main__`` or a notebook; so do arguments and results. ``network_interfaces`` may be a
+    list of names, or a text with commas between them.
 
     RuntimeError if a process fails, with the end of that rank's stderr, its traceback that is; ValueError if
     the arguments contradict each other. Ctrl-C ends the job first.
@@ -68,6 +69,8 @@ def run(
     network_interfaces = _renamed(
         "network_interface", network_interface, "network_interfaces", network_interfaces
     )
+    if network_interfaces is not None and not isinstance(network_interfaces, str):
+        network_interfaces = ",".join(network_interfaces)
     if hosts is not None and hostfile is not None:
         raise ValueError("hosts and hostfile say the same thing: give one of them")
     if use_gloo and use_mpi:

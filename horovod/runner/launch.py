@@ -17,15 +17,19 @@ from horovod._bootstrap import descriptors
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
-from horovod.runner import environment, flags, mpirun, ssh
+from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
+from horovod.runner.arguments import parse_args
 from horovod.runner.check_build import check_build
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
+from horovod.runner.controllers import is_gloo_used, run_controller
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 from horovod.runner.job import Job
 from horovod.runner.network import LOOPBACK, addresses, is_local
 from horovod.runner.plan import Cluster, HostPlan, JobPlan, Worker
 from horovod.runner.processes import hold_standard_descriptors
 from horovod.runner.taskfiles import Errand
+
+__all__ = ["is_gloo_used", "parse_args", "run_commandline", "run_controller"]
 
 USAGE_ERROR = 2
 _LOOKUPS = 32  # of host names at a time
@@ -44,7 +48,8 @@ class _Request:
     remote: frozenset[str]  # hosts that are not this machine
     pythons: dict[str, str]  # interpreters of hosts that have their own
     ssh: ssh.SshOptions
-    mpirun: mpirun.MpirunJob | None  # None: started by our own launcher
+    mpirun: mpirun.MpirunJob | None  # None: started by our own launcher, or jsrun
+    jsrun: jsrun.JsrunJob | None
 
 
 def run_commandline(argv: Sequence[str] | None = None) -> int:
@@ -54,11 +59,12 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     if args.check_build:
         print(check_build(args.verbose))
         return 0
-    if args.np is None:
-        parser.error("the number of processes is missing: give -np N")
     if not command:
         parser.error("the command is missing: horovodrun -np 2 python train.py")
     try:
+        args.np = args.np or lsf.size(os.environ)
+        if args.np is None:
+            parser.error("the number of processes is missing: give -np N")
         request = _understand(args, command, os.environ)
     except CommandError as error:
         print(f"horovodrun: {error}", file=sys.stderr)
@@ -66,6 +72,8 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"horovodrun: {error}", file=sys.stderr)
         return USAGE_ERROR
+    if request.jsrun is not None:
+        return _run_jsrun(args, request.jsrun)
     if request.mpirun is not None:
         return _run_mpirun(args, request.mpirun)
     if args.dry_run:
@@ -80,11 +88,12 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     if args.config_file is not None:
         from_file, controller = flags.read_config_file(_text_of(args.config_file), args.config_file)
     by_mpirun = flags.uses_mpirun(args, controller)
+    by_jsrun = jsrun.wanted(args.jsrun, bool(args.mpi or args.gloo or controller), environ)
     missing = flags.not_supported(args)
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
     settings = flags.settings(args, from_file, environ)
-    for name in flags.without_effect(args, from_file, by_mpirun):
+    for name in flags.without_effect(args, from_file, by_mpirun or by_jsrun):
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     hosts = _hosts(args)
     slots = assign_ranks(hosts, args.np)
@@ -103,7 +112,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     directory = os.getcwd()
     # Other machines may have it elsewhere: their agents look for it.
     words = command if remote else resolve(command, directory, environ.get("PATH"))
-    ssh_options = ssh.SshOptions(args.ssh_port, args.ssh_identity_file)
+    ssh_options = ssh.SshOptions(args.ssh_port, args.ssh_identity_file, kubexec.script(environ))
     job = mpirun.MpirunJob(
         size=args.np,
         hosts=hosts,
@@ -128,6 +137,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         pythons={host.hostname: host.python for host in hosts if host.python is not None},
         ssh=ssh_options,
         mpirun=job if by_mpirun else None,
+        jsrun=jsrun.JsrunJob(job, slots, lsf.hosts(environ)) if by_jsrun else None,
     )
 
 
@@ -154,11 +164,22 @@ def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:
         return NOT_EXECUTABLE
 
 
+def _run_jsrun(args: argparse.Namespace, job: jsrun.JsrunJob) -> int:
+    try:
+        jsrun.execute(job, args.dry_run, args.verbose)
+    except (ValueError, OSError) as error:
+        print(f"horovodrun: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
 def _hosts(args: argparse.Namespace) -> list[HostInfo]:
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:
         return parse_hostfile(_text_of(args.hostfile), args.hostfile)
+    if lsf.inside(os.environ):
+        return lsf.spread(lsf.hosts(os.environ), args.np)
     return [HostInfo("localhost", args.np)]
 
 
@@ -229,7 +250,7 @@ def _launch(args: argparse.Namespace, request: _Request) -> int:
     # Heavier than the rest and not needed for --help, --dry-run and errors.
     from horovod._bootstrap.server import RendezvousServer
 
-    if request.remote and shutil.which("ssh") is None:
+    if request.remote and request.ssh.script is None and shutil.which("ssh") is None:
         text = "ssh is not installed here, and other hosts are reached through it: install an OpenSSH client"
         print(f"horovodrun: {text} (Debian, Ubuntu: apt-get install openssh-client)", file=sys.stderr)
         return NOT_FOUND

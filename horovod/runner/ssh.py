@@ -25,6 +25,7 @@ class SshOptions:
 
     port: int | None = None
     identity_file: str | None = None
+    script: str | None = None  # reaches hosts in place of ssh: called with a host and a shell command
 
 
 def command(host: str, options: SshOptions, start_timeout: float, python: str) -> list[str]:
@@ -47,20 +48,22 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str) -
         words += ["-i", options.identity_file]
     # Not the home directory, whose files could shadow modules of the standard library.
     remote = f"cd / && exec {shlex.quote(python)} -c {shlex.quote(_START_AGENT)}"
-    return [*words, "--", host, remote]
+    return [*words, "--", host, remote] if options.script is None else [options.script, host, remote]
 
 
-# A host seen for the first time is taken at its word, a changed one is not, unless the user's configuration
-# says something else than the default, which is to ask.
-#
 # Batch systems send signals to every process: what they mean for the job is the launcher's to decide.
 #
 # A line of descriptor $1 is the permission to connect: many at once would be too many for a jump host.
-_CAREFULLY = """
+_IN_TURN = """
 trap '' HUP INT TERM USR1 USR2
 [ "$2" = 0.00 ] || sleep "$2"
 read -r turn <"/dev/fd/$1" || exit
 shift 2
+"""
+
+# A host seen for the first time is taken at its word, a changed one is not, unless the user's configuration
+# says something else than the default, which is to ask.
+_CAREFULLY = """
 new=
 case $("$@" 2>/dev/null </dev/null) in
     *"stricthostkeychecking ask"*) new="-oStrictHostKeyChecking=accept-new" ;;
@@ -75,7 +78,10 @@ def start(words: Sequence[str], turns: int, pause: float) -> list[str]:
 
     It waits for ``pause`` seconds, and then for a line of the descriptor ``turns``.
     """
-    return ["/bin/sh", "-c", _CAREFULLY, "sh", str(turns), f"{pause:.2f}", words[0], "-G", *words[1:]]
+    turn = [str(turns), f"{pause:.2f}"]
+    if words[0] != "ssh":
+        return ["/bin/sh", "-c", f'{_IN_TURN} exec "$@"', "sh", *turn, *words]
+    return ["/bin/sh", "-c", _IN_TURN + _CAREFULLY, "sh", *turn, "ssh", "-G", *words[1:]]
 
 
 def dropped(code: int, complaints: Sequence[str]) -> bool:

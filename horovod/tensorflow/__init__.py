@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from horovod import _absent
 from horovod.common.basics import (
     Adasum,
     Average,
@@ -152,5 +153,5 @@ _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _absent.missing_attribute(__name__, name)
     return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,5 +1,8 @@
 """Collectives on torch tensors: `import horovod.torch as hvd`, then hvd.init() and the functions below."""
 
+from typing import Any
+
+from horovod import _absent
 from horovod.common.basics import (
     Adasum,
     Average,
@@ -140,3 +143,7 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise _absent.missing_attribute(__name__, name)

@@ -5,8 +5,11 @@ For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy 
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as _tf
 
+from horovod import _absent
 from horovod._keras.api import Api as _Api
 from horovod.common.basics import (
     Average,
@@ -91,3 +94,7 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise _absent.missing_attribute(__name__, name)

@@ -1,0 +1,76 @@
+"""Modules of the original Horovod that are not there: importing one says what to use instead."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_ELASTIC = (
+    "elastic training is yet to come. Start a job of a fixed size, let rank 0 write checkpoints, and start "
+    "the job again from the last one when it has failed"
+)
+_LAUNCH = "use horovodrun, horovod.run() or horovod.runner.launch.run_commandline(), which start a whole job"
+
+# With what is below them. A module that comes to exist is found first, whatever is written here.
+ABSENT = {
+    "horovod.common.elastic": _ELASTIC,
+    "horovod.keras.elastic": _ELASTIC,
+    "horovod.mxnet": (
+        "MXNet is retired. Use horovod.torch, horovod.tensorflow or horovod.keras, or horovod.numpy with the "
+        "arrays of asnumpy()"
+    ),
+    "horovod.ray": (
+        "running on Ray is yet to come. Use horovodrun -H or horovod.run(func, hosts=...) on the machines of "
+        "the cluster"
+    ),
+    "horovod.runner.common.service": _LAUNCH,
+    "horovod.runner.driver": _LAUNCH,
+    "horovod.runner.elastic": _ELASTIC,
+    "horovod.runner.gloo_run": _LAUNCH,
+    "horovod.runner.http": _LAUNCH,
+    "horovod.runner.js_run": "use horovodrun --jsrun",
+    "horovod.runner.mpi_run": "use horovodrun --mpi",
+    "horovod.spark": (
+        "running on Spark is yet to come. Let Spark write the data as Parquet files, and train with "
+        "horovodrun -H or horovod.run(func, hosts=...)"
+    ),
+    "horovod.tensorflow.elastic": _ELASTIC,
+    "horovod.tensorflow.keras.elastic": _ELASTIC,
+    "horovod.torch.elastic": _ELASTIC,
+}
+
+
+def sentence(module: str) -> str | None:
+    """What to say about a module; None if it is not one of these."""
+    for name, instead in ABSENT.items():
+        if module == name or module.startswith(f"{name}."):
+            return f"{module} is not there: {instead}"
+    return None
+
+
+def missing_attribute(module: str, name: str) -> AttributeError:
+    """What a module's ``__getattr__`` is to raise; ``hvd.elastic`` is used without being imported."""
+    return AttributeError(
+        sentence(f"{module}.{name}") or f"module {module!r} has no attribute {name!r}", name=name
+    )
+
+
+class _Finder:
+    """Asked when nobody else has found a module."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        text = sentence(fullname)
+        if text is not None:
+            raise ImportError(text, name=fullname)
+        return None
+
+
+def install() -> None:
+    """Once; ``import horovod`` does it."""
+    if not any(getattr(finder, "__module__", "") == __name__ for finder in sys.meta_path):
+        sys.meta_path.append(_Finder)

@@ -1,0 +1,1 @@
+"""Thin layers under customary names."""

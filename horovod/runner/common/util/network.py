@@ -1,0 +1,52 @@
+"""This machine's addresses. The services that exchanged pickles under these names are not there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+from horovod.runner.network import LOOPBACK, addresses, is_local
+
+__all__ = ["filter_local_addresses", "get_driver_ip", "get_local_host_addresses", "resolve_host_address"]
+
+_INSTEAD = (
+    "horovod.runner.common.util.network.{name} is not there: it unpickled what came over the network. To "
+    "start processes use horovodrun or horovod.run(); to exchange objects between ranks "
+    "hvd.broadcast_object() and hvd.allgather_object()"
+)
+_PICKLING = ("AckResponse", "BasicClient", "BasicService", "PingRequest", "PingResponse", "Wire")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PICKLING:
+        raise ImportError(_INSTEAD.format(name=name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def get_local_host_addresses() -> set[str]:
+    """The numeric addresses of this machine, loopback among them."""
+    return {LOOPBACK, *(entry.address for entry in addresses())}
+
+
+def filter_local_addresses(all_host_names: Iterable[str]) -> list[str]:
+    """The names of other machines among these."""
+    return [name for name in all_host_names if not is_local(name)]
+
+
+def get_driver_ip(nics: Iterable[str] = ()) -> str:
+    """Where other hosts reach this one; with ``nics`` through one of them. ValueError, OSError."""
+    found = addresses(list(nics))
+    if not found:
+        raise OSError("this machine has no network address besides loopback, so no other host can reach it")
+    return found[0].address
+
+
+def resolve_host_address(host_name: str) -> str | None:
+    """An address of the host, IPv4 if it has one; None if the name is unknown."""
+    try:
+        found = socket.getaddrinfo(host_name, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])
