@@ -9,7 +9,7 @@ import time
 from bootstrap_ranks import KEY
 
 from horovod._bootstrap import doorway
-from horovod._bootstrap.auth import purpose_tag
+from horovod._bootstrap.auth import Session, purpose_tag
 from horovod._bootstrap.builder import MESH, Builder
 from horovod._bootstrap.dialer import Dialer
 from horovod._bootstrap.doorway import Doorway
@@ -25,13 +25,13 @@ def test_slow_but_honest_peers_are_not_crowded_out() -> None:
     arrived: list[str] = []
     opened: list[socket.socket] = []
 
-    def accepted(sock: socket.socket, purpose: str) -> None:
+    def accepted(sock: socket.socket, purpose: str, session: Session) -> None:
         arrived.append(purpose)
         opened.append(sock)
 
     door = Doorway(inside, listener, KEY, {purpose_tag(KEY, "x"): "x"}, accepted, capacity=20)
     targets = [(socket.AF_INET, listener.getsockname())]
-    dialers = [Dialer(outside, KEY, "x", targets, opened.append) for _ in range(400)]
+    dialers = [Dialer(outside, KEY, "x", targets, lambda sock, _: opened.append(sock)) for _ in range(400)]
     deadline = time.monotonic() + 30
     challenged: dict[int, float] = {}  # since when, by socket
     while len(arrived) < len(dialers):
@@ -69,10 +69,17 @@ def test_a_peer_that_tries_again_is_let_in() -> None:
     with Builder(identity, 10, 3, "scope") as builder:
         listener = socket.create_server(("127.0.0.1", 0))
         target = [(socket.AF_INET, listener.getsockname())]
+        builder.key = KEY  # as if the world were known
         builder._open_doorways([listener], [(MESH, 1)])
         opened: list[socket.socket] = []
         for attempt in (1, 2):
-            dialer = Dialer(builder._selector, KEY, builder._purpose(MESH, 1, 0), target, opened.append)
+            dialer = Dialer(
+                builder._selector,
+                KEY,
+                builder._purpose(MESH, 1, 0),
+                target,
+                lambda sock, _: opened.append(sock),
+            )
             deadline = time.monotonic() + 5
             while len(opened) < attempt:
                 assert not dialer.gave_up, dialer.problem

@@ -168,7 +168,8 @@ def test_other_version(host2: Hosts, tmp_path: Path) -> None:
     mounts = [(package, ROOT / "horovod")]
     # The rest of the package is the same.
     subprocess.run(["cp", "-r", *map(str, (ROOT / "horovod").glob("[!_]*")), package], check=True)
-    subprocess.run(["cp", "-r", str(ROOT / "horovod" / "_bootstrap"), package], check=True)
+    needed = [str(ROOT / "horovod" / name) for name in ("_bootstrap", "_absent.py")]
+    subprocess.run(["cp", "-r", *needed, package], check=True)
     host2.start_sshd(2, mounts=mounts)
     result = horovodrun(host2, "-np", "2", "-H", "host1,host2", "true")
     text = problem(result, "host2")

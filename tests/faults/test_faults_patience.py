@@ -29,7 +29,7 @@ def test_job_that_is_stopped_and_continued_goes_on(start: StartJob, transport: s
     for rank in range(3):
         job.notes.wait(f"running-{rank}")
     family = job.launcher.family()
-    assert len(family) == 5  # launcher, agent, ranks
+    assert len(family) == 6  # launcher, guardian, agent, ranks
     for process in family:
         process.send_signal(signal.SIGSTOP)
     stopped = psutil.STATUS_STOPPED
