@@ -34,7 +34,7 @@ def test_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
     env = environment(**slurm.variables, HOME=str(tmp_path))
     code, output = run(["srun", "-N", "2", "-n", "3", *rank("well", "pairs")], env)
     assert code == 0 and places(output) == TWO_NODES, output
-    assert (tmp_path / ".horovod").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / ".horovod" / "meetings").stat().st_mode & 0o777 == 0o700
     assert not list(tmp_path.glob(".horovod/meetings/*")), "a notice was left behind"
 
 
