@@ -18,7 +18,7 @@ ABSENT = {
     "horovod.common.elastic": _ELASTIC,
     "horovod.keras.elastic": _ELASTIC,
     "horovod.mxnet": (
-        "MXNet is retired. Use horovod.torch, horovod.tensorflow or horovod.keras, or horovod.numpy with the "
+        "MXNet is yet to come. Use horovod.torch, horovod.tensorflow or horovod.keras, or horovod.numpy with the "
         "arrays of asnumpy()"
     ),
     "horovod.ray": (
