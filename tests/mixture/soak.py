@@ -2,7 +2,7 @@
 
     python tests/mixture/soak.py --seconds 600 --configurations shm-3 tcp-2
 
-Ends at the first failure. Everything that the ranks print is in build/soak/<configuration>.log.
+Ends at the first failure, or if a configuration can't be run here (choose others then). Everything that the ranks print is in build/soak/<configuration>.log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(configuration: Configuration, options: argparse.Namespace, log: Path) ->
         if configuration.hosts is not None:
             reason = why_not()
             if reason is not None:
-                return True, f"left out: {reason}"
+                return False, f"left out: {reason}"
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             hosts = Hosts(3, Path(directory))
             stack.callback(hosts.close)
@@ -53,7 +53,7 @@ def run(configuration: Configuration, options: argparse.Namespace, log: Path) ->
             with contextlib.redirect_stdout(io.StringIO()):  # the log has it all
                 outcome = configuration.run(options.seconds, *words, hosts=hosts)
         except pytest.skip.Exception as reason:
-            return True, f"left out: {reason}"
+            return False, f"left out: {reason}"
         except AssertionError as error:  # it did not end
             log.write_text(str(error))
             return False, f"FAILED, see {log}"
