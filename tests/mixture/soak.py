@@ -2,7 +2,8 @@
 
     python tests/mixture/soak.py --seconds 600 --configurations shm-3 tcp-2
 
-Ends at the first failure, or if a configuration can't be run here (choose others then). Everything that the ranks print is in build/soak/<configuration>.log.
+Ends at the first failure, or where a configuration can't be run here.
+Everything that the ranks print is in build/soak/<configuration>.log.
 """
 
 from __future__ import annotations
