@@ -79,6 +79,14 @@ int fair_place(const std::vector<int>& runs_on, int self, int share, const std::
   return -1;
 }
 
+bool MoveLimit::allows(Clock::time_point now) {
+  const auto passed = now - last_;
+  if (passed < pause_) return false;
+  pause_ = passed < 8 * pause_ ? std::min(2 * pause_, kLongest) : kShortest;
+  last_ = now;
+  return true;
+}
+
 void keep_apart(const std::vector<int>& runs_on, int self) {
   const int share = (static_cast<int>(runs_on.size()) + places() - 1) / places();
   if (std::count(runs_on.begin(), runs_on.end(), runs_on[self]) <= share) return;
@@ -86,6 +94,8 @@ void keep_apart(const std::vector<int>& runs_on, int self) {
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   const int place = fair_place(runs_on, self, share, others_first(allowed, runs_on[self]));
   if (place < 0) return;
+  thread_local MoveLimit limit;
+  if (share == 1 && !limit.allows(MoveLimit::Clock::now())) return;
   cpu_set_t there;
   CPU_ZERO(&there);
   CPU_SET(place, &there);

@@ -1,6 +1,7 @@
 // How the ranks of a host share its processors.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 namespace hvd {
@@ -25,6 +26,22 @@ int this_processor();
 // Where member `self` should run if its processor has more than `share` members: the first of `allowed` that
 // has room, or -1 to stay. `runs_on` says where each member is; those who see the same find different places.
 int fair_place(const std::vector<int>& runs_on, int self, int share, const std::vector<int>& allowed);
+
+// Ranks that have a processor each seldom have to move, unless another job spreads over the same processors:
+// the two undo each other's moves. Then a thread moves ever more rarely: it costs more than it brings, and
+// where the kernel schedules by session (autogroup) incessant moves kept other threads, heartbeats among
+// them, from running for seconds.
+class MoveLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+  bool allows(Clock::time_point now);
+
+ private:
+  static constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(1);
+  static constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(8);
+  Clock::time_point last_{};
+  std::chrono::nanoseconds pause_ = kShortest;
+};
 
 // Moves this thread to its fair place. Ranks that wait for each other are awake only for moments, so the
 // scheduler may leave two of them on one processor for many milliseconds while another is idle.

@@ -48,6 +48,24 @@ TEST(nobody_leaves_the_allowed_processors) {
   CHECK(fair_place({0, 0, 0}, 2, 1, {}) == -1);
 }
 
+TEST(who_is_moved_back_incessantly_moves_ever_more_rarely) {
+  using std::chrono::milliseconds;
+  MoveLimit limit;
+  MoveLimit::Clock::time_point now = MoveLimit::Clock::now();
+  int moves = 0;
+  for (int i = 0; i < 60'000; ++i) moves += limit.allows(now += milliseconds(1));
+  CHECK(moves >= 13 && moves <= 25);
+  // In peace again, it may move when it must.
+  CHECK(limit.allows(now += milliseconds(70'000)));
+  CHECK(limit.allows(now += milliseconds(2)));
+}
+
+TEST(a_move_now_and_then_is_always_allowed) {
+  MoveLimit limit;
+  MoveLimit::Clock::time_point now = MoveLimit::Clock::now();
+  for (int i = 0; i < 1'000; ++i) CHECK(limit.allows(now += std::chrono::milliseconds(10)));
+}
+
 namespace {
 
 // Whether `move` takes this thread to another processor. The scheduler may undo it, so there are some tries.
