@@ -4,12 +4,12 @@
 #include <limits>
 #include <numeric>
 
+#include "kinds.h"
+
 namespace hvd {
 namespace {
 
 using wire::Descriptor;
-
-bool varies_in_first_dim(int kind) { return kind == HVD_ALLGATHER || kind == HVD_ALLTOALL; }
 
 bool same_types(const Descriptor& a, const Descriptor& b) {
   size_t common = std::min(a.tensors.size(), b.tensors.size());
@@ -72,15 +72,15 @@ Status check_same(const Submission& first, const Submission& other) {
   const Descriptor& b = *other.descriptor;
   if (!same_types(a, b)) return mismatch("data types", first, types_text(a), other, types_text(b));
   if (a.kind != b.kind) return mismatch("operations", first, kind_name(a.kind), other, kind_name(b.kind));
-  if (!varies_in_first_dim(a.kind) && a.tensors != b.tensors)
+  if (!has(a.kind, kRowsDiffer) && a.tensors != b.tensors)
     return mismatch("shapes", first, shapes_text(a), other, shapes_text(b));
   if (a.prescale != b.prescale || a.postscale != b.postscale)
     return mismatch("scale factors", first, factors_text(a), other, factors_text(b));
   if (a.op != b.op) return mismatch("reduce operations", first, op_name(a.op), other, op_name(b.op));
-  if (varies_in_first_dim(a.kind) && !same_trailing_dims(a, b))
+  if (has(a.kind, kRowsDiffer) && !same_trailing_dims(a, b))
     return mismatch("shapes (only the first dimension may differ)", first, shapes_text(a), other,
                     shapes_text(b));
-  if (a.kind == HVD_BROADCAST && a.root_rank != b.root_rank)
+  if (has(a.kind, kHasRoot) && a.root_rank != b.root_rank)
     return mismatch("root ranks", first, std::to_string(a.root_rank), other, std::to_string(b.root_rank));
   if (a.kind == HVD_ADD_PROCESS_SET && a.numbers != b.numbers)
     return Status::invalid("Rank " + std::to_string(first.rank) + " and rank " + std::to_string(other.rank) +
@@ -95,14 +95,12 @@ Status check_same(const Submission& first, const Submission& other) {
 
 Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
   const std::string subject = std::string(kind_name(descriptor.kind)) + " '" + descriptor.name + "'";
-  bool reduces = descriptor.kind == HVD_ALLREDUCE || descriptor.kind == HVD_REDUCESCATTER;
-  bool needs_rows = varies_in_first_dim(descriptor.kind) || descriptor.kind == HVD_REDUCESCATTER;
-  if (joined && !descriptor.tensors.empty() && descriptor.kind != HVD_ALLREDUCE)
+  if (joined && !descriptor.tensors.empty() && !has(descriptor.kind, kIncludesJoined))
     return Status::precondition(subject + " is not supported while a rank has joined; only allreduce is.");
   for (const auto& tensor : descriptor.tensors) {
-    if (needs_rows && tensor.shape.empty())
+    if (has(descriptor.kind, kByRows) && tensor.shape.empty())
       return Status::precondition(subject + " needs tensors of at least one dimension, got a scalar.");
-    if (!reduces) continue;
+    if (!has(descriptor.kind, kReduces)) continue;
     if (is_complex(tensor.type) && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
       return Status::aborted(subject + ": " + op_name(descriptor.op) + " is not defined for " +
                              name_of(tensor.type) + "; use Sum or Average.");
@@ -132,7 +130,7 @@ bool bytes_of_rows(const wire::TensorInfo& tensor, int64_t rows, int64_t* bytes)
 // Each rank's tensor is of a possible size; what they make together must be, too.
 Status check_total(const std::vector<Submission>& submissions) {
   const Descriptor& common = *submissions.front().descriptor;
-  if (!varies_in_first_dim(common.kind)) return {};
+  if (!has(common.kind, kRowsDiffer)) return {};
   for (size_t i = 0; i < common.tensors.size(); ++i) {
     int64_t rows = 0, bytes = 0;
     bool possible = true;
@@ -146,13 +144,6 @@ Status check_total(const std::vector<Submission>& submissions) {
 }
 
 }  // namespace
-
-const char* kind_name(int kind) {
-  constexpr const char* names[] = {"allreduce", "allgather",       "broadcast",
-                                   "alltoall",  "reducescatter",   "barrier",
-                                   "join",      "add_process_set", "remove_process_set"};
-  return kind >= 0 && kind <= HVD_REMOVE_PROCESS_SET ? names[kind] : "unknown operation";
-}
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
@@ -178,12 +169,12 @@ Status check_agreement(const std::vector<Submission>& submissions, int members, 
 wire::Agreement make_agreement(const std::vector<Submission>& submissions) {
   wire::Agreement agreement;
   agreement.common = *submissions.front().descriptor;
-  if (!varies_in_first_dim(agreement.common.kind)) return agreement;
+  if (!has(agreement.common.kind, kRowsDiffer)) return agreement;
   agreement.first_dims.resize(agreement.common.tensors.size());
   for (const Submission& submission : submissions) {
     for (size_t i = 0; i < agreement.first_dims.size(); ++i)
       agreement.first_dims[i].push_back(submission.descriptor->tensors[i].shape[0]);
-    if (agreement.common.kind == HVD_ALLTOALL) agreement.splits.push_back(submission.descriptor->numbers);
+    if (has(agreement.common.kind, kHasSplits)) agreement.splits.push_back(submission.descriptor->numbers);
   }
   return agreement;
 }

@@ -14,7 +14,6 @@ struct Submission {
   const wire::Descriptor* descriptor;
 };
 
-const char* kind_name(int kind);
 std::string shape_text(const std::vector<int64_t>& shape);
 
 // Checks in the order users rely on: dtype, kind, shape, scale factors, reduce op, trailing dimensions, root

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "engine/agreement.h"
 #include "engine/retreat.h"
+#include "kinds.h"
 
 namespace hvd {
 namespace {

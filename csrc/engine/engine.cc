@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "engine/agreement.h"
 #include "engine/retreat.h"
+#include "kinds.h"
 
 namespace hvd {
 namespace {
@@ -73,10 +74,9 @@ Status Engine::check(const hvd_request& request) const {
     return Status::invalid("hvd_request has another size than expected.");
   if (request.name == nullptr || request.name[0] == 0) return Status::invalid("An operation needs a name.");
   const std::string subject = "'" + std::string(request.name) + "'";
-  if (request.kind < HVD_ALLREDUCE || request.kind > HVD_REMOVE_PROCESS_SET)
+  if (!is_kind(request.kind))
     return Status::invalid(subject + ": unknown kind of operation " + std::to_string(request.kind) + ".");
-  const bool has_tensors = request.kind <= HVD_REDUCESCATTER;
-  if (has_tensors != (request.tensor_count > 0))
+  if (has(request.kind, kHasTensors) != (request.tensor_count > 0))
     return Status::invalid(subject + ": wrong number of tensors.");
   if (request.reduce_op < HVD_AVERAGE || request.reduce_op > HVD_PRODUCT)
     return Status::invalid(subject + ": unknown reduce operation " + std::to_string(request.reduce_op) + ".");
@@ -101,7 +101,7 @@ Status Engine::complete_and_check(Task* task) {
     descriptor.root_rank = descriptor.process_set;
     descriptor.process_set = 0;
   }
-  if (descriptor.kind >= HVD_JOIN && descriptor.process_set != 0)
+  if (has(descriptor.kind, kOfAllRanks) && descriptor.process_set != 0)
     return Status::invalid(subject + ": " + kind_name(descriptor.kind) +
                            " is an operation of all ranks, not of process set " +
                            std::to_string(descriptor.process_set) + ".");
@@ -114,8 +114,7 @@ Status Engine::complete_and_check(Task* task) {
   if (!found->second.communicator)
     return Status::invalid(subject + ": rank " + std::to_string(rank_) + " is not in process set " +
                            std::to_string(descriptor.process_set) + ".");
-  if (descriptor.kind == HVD_BROADCAST &&
-      !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
+  if (has(descriptor.kind, kHasRoot) && !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
     return Status::invalid(subject + ": root rank " + std::to_string(descriptor.root_rank) +
                            " is not in process set " + std::to_string(descriptor.process_set) +
                            " (roots are global ranks).");
@@ -127,7 +126,7 @@ Status Engine::complete_and_check(Task* task) {
       return Status::invalid(subject + ": a process set needs different ranks between 0 and " +
                              std::to_string(size_ - 1) + ".");
   }
-  if (descriptor.kind == HVD_ALLTOALL) {
+  if (has(descriptor.kind, kHasSplits)) {
     const auto n = static_cast<int64_t>(ranks.size());
     const auto& shape = descriptor.tensors.front().shape;
     if (std::any_of(descriptor.tensors.begin(), descriptor.tensors.end(),

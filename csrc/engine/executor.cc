@@ -9,6 +9,7 @@
 #include "engine/average.h"
 #include "kernels/kernels.h"
 #include "kernels/neutral.h"
+#include "kinds.h"
 
 namespace hvd {
 namespace {
@@ -50,12 +51,13 @@ bool averages_integers(const Descriptor& descriptor, DataType type, int size) {
 Status check_task(const Unit& unit) {
   const Descriptor& common = unit.agreement->common;
   if (!unit.task) {
-    if (common.kind == HVD_ALLREDUCE || common.kind == HVD_BARRIER) return {};
+    if (has(common.kind, kIncludesJoined)) return {};
     return Status::unknown(std::string(kind_name(common.kind)) + " '" + common.name +
                            "' is to run on a rank that has not submitted it.");
   }
   const Descriptor& own = unit.task->descriptor;
-  if (own.kind == common.kind && (common.kind != HVD_ALLREDUCE || own.tensors == common.tensors)) return {};
+  if (own.kind == common.kind && (!has(common.kind, kIncludesJoined) || own.tensors == common.tensors))
+    return {};
   return Status::unknown(std::string(kind_name(own.kind)) + " '" + own.name +
                          "' was submitted after this rank had joined, and differs from the other ranks' " +
                          kind_name(common.kind) + " of this name.");

@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "engine/agreement.h"
+#include "kinds.h"
 
 namespace hvd {
 namespace {
@@ -14,11 +15,8 @@ using wire::Operation;
 
 // Names made from a counter never come back: remembering them would only push out others.
 bool worth_remembering(const Descriptor& descriptor) {
-  return descriptor.kind <= HVD_BARRIER && descriptor.name.find(".noname.") == std::string::npos;
+  return !has(descriptor.kind, kOfAllRanks) && descriptor.name.find(".noname.") == std::string::npos;
 }
-
-// Joined ranks stand in for the others; these change what follows and need everyone's own word.
-bool changes_the_world(int kind) { return kind > HVD_BARRIER; }
 
 template <typename T>
 void append(std::string* key, T value) {
@@ -141,7 +139,7 @@ Negotiation::Vote* Negotiation::vote_for(int rank, const Descriptor& descriptor,
   *member = static_cast<size_t>(std::lower_bound(ranks->begin(), ranks->end(), rank) - ranks->begin());
   if (vote.voted[*member]) return nullptr;  // a rank has a name pending only once: this is the same operation
   vote.voted[*member] = 1;
-  vote.in_person |= changes_the_world(descriptor.kind);
+  vote.in_person |= has(descriptor.kind, kOfAllRanks);
   vote.count++;
   vote.last_rank = rank;
   return &vote;
@@ -208,7 +206,7 @@ void Negotiation::finish_if_complete(const std::string& key) {
 void Negotiation::finish(Vote& vote) {
   const std::vector<int>& ranks = *vote.ranks;
   const bool everyone = vote.count == static_cast<int>(ranks.size());
-  if (vote.full.empty() && (everyone || vote.kind == HVD_ALLREDUCE || vote.kind == HVD_BARRIER)) {
+  if (vote.full.empty() && (everyone || has(vote.kind, kIncludesJoined))) {
     return ready(vote.ranks, vote.cached);
   }
   // Some rank sent the whole request: check all against each other.
@@ -303,7 +301,7 @@ void Negotiation::ready(Ranks ranks, AgreementPtr agreement) {
   const Descriptor& common = agreement->common;
   Ready entry;
   entry.ranks = std::move(ranks);
-  entry.in_order = changes_the_world(common.kind);
+  entry.in_order = has(common.kind, kOfAllRanks);
   entry.bytes = agreement_bytes(*agreement);
   bool fusable = !common.tensors.empty() && options_.fusion_threshold > 0 &&
                  !(options_.disable_group_fusion && common.tensors.size() > 1);

@@ -1,6 +1,7 @@
 #include "tensorflow/attributes.h"
 
 #include "hvd.h"
+#include "kinds.h"
 #include "tensorflow/owned.h"
 
 namespace hvd::tensorflow {
@@ -84,9 +85,9 @@ Attributes read_attributes(TF_OpKernelConstruction* construction, const char* op
     return attributes;
   }
   attributes.name = name_of(reader);
-  if (kind == HVD_BROADCAST) attributes.root_rank = reader.integer("root_rank");
-  if (kind == HVD_ALLTOALL) attributes.even_splits = reader.boolean("even_splits");
-  if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER) {
+  if (has(kind, kHasRoot)) attributes.root_rank = reader.integer("root_rank");
+  if (has(kind, kHasSplits)) attributes.even_splits = reader.boolean("even_splits");
+  if (has(kind, kReduces)) {
     attributes.reduce_op = reader.integer("reduce_op");
     attributes.prescale = reader.real("prescale_factor");
     attributes.postscale = reader.real("postscale_factor");

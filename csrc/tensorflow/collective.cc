@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hvd.h"
+#include "kinds.h"
 #include "tensorflow/completion.h"
 #include "tensorflow/data_types.h"
 #include "tensorflow/errors.h"
@@ -77,8 +78,9 @@ class Collective {
     TF_DataType type = 0;
   };
 
-  bool same_shape() const { return attributes_.kind == HVD_ALLREDUCE || attributes_.kind == HVD_BROADCAST; }
-  bool has_tensors() const { return attributes_.kind <= HVD_REDUCESCATTER; }
+  bool same_shape() const { return has(attributes_.kind, kKeepsShape); }
+  bool has_splits() const { return has(attributes_.kind, kHasSplits); }
+  bool has_tensors() const { return has(attributes_.kind, kHasTensors); }
 
   void refuse(int32_t code, const std::string& text) { fail(context_, attributes_.op_type, code, text); }
 
@@ -94,11 +96,11 @@ class Collective {
   bool gather_inputs() {
     if (!has_tensors()) return true;
     const int inputs = api().TF_NumInputs(context_);
-    const int count = attributes_.kind == HVD_ALLTOALL ? 1 : inputs;
+    const int count = has_splits() ? 1 : inputs;
     items_.resize(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i)
       if (!prepare(i)) return false;
-    return attributes_.kind != HVD_ALLTOALL || attributes_.even_splits || read_splits();
+    return !has_splits() || attributes_.even_splits || read_splits();
   }
 
   bool prepare(int index) {
@@ -173,7 +175,7 @@ class Collective {
   void finish(const hvd_outcome& outcome) {
     if (outcome.code != HVD_OK) {
       refuse(outcome.code, outcome.text);
-    } else if (attributes_.kind == HVD_ALLTOALL) {
+    } else if (has_splits()) {
       write_numbers(1, outcome.received_splits, outcome.split_count, 1);
     } else if (attributes_.kind == HVD_JOIN) {
       const auto last = static_cast<int32_t>(outcome.result);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hvd.h"
+#include "kinds.h"
 
 namespace hvd::tensorflow {
 namespace {
@@ -48,7 +49,7 @@ struct Call {
     request.struct_size = sizeof request;
     in >> op_type >> request.kind >> request.process_set >> request.reduce_op >> request.root_rank;
     in >> request.prescale >> request.postscale >> request.tensor_count;
-    if (!in || request.tensor_count < 1) return false;
+    if (!in || !is_kind(request.kind) || request.tensor_count < 1) return false;
     shapes.resize(static_cast<size_t>(request.tensor_count));
     result_shapes.resize(shapes.size());
     tensors.resize(shapes.size());
@@ -147,8 +148,7 @@ void collective(void* out, const void** in, const char* description, size_t leng
   for (size_t i = 0; i < count; ++i) {
     call.tensors[i].input = in[i];
     // Left to allocate() where the shape depends on other ranks.
-    if (call.request.kind == HVD_ALLREDUCE || call.request.kind == HVD_BROADCAST)
-      call.tensors[i].output = outputs[i];
+    if (has(call.request.kind, kKeepsShape)) call.tensors[i].output = outputs[i];
   }
   *static_cast<int32_t*>(outputs[count]) = *static_cast<const int32_t*>(in[count]);
   const std::string failure = Run(call, outputs)();

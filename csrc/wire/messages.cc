@@ -1,5 +1,6 @@
 #include "wire/messages.h"
 
+#include "kinds.h"
 #include "wire/codec.h"
 
 namespace hvd::wire {
@@ -27,8 +28,7 @@ Descriptor get_descriptor(Reader& in) {
   descriptor.process_set = in.number<int32_t>();
   descriptor.root_rank = in.number<int32_t>();
   auto op = in.number<uint8_t>();
-  if (descriptor.kind < HVD_ALLREDUCE || descriptor.kind > HVD_REMOVE_PROCESS_SET || op > HVD_PRODUCT)
-    in.fail();
+  if (!is_kind(descriptor.kind) || op > HVD_PRODUCT) in.fail();
   descriptor.op = static_cast<ReduceOp>(op);
   descriptor.prescale = in.number<double>();
   descriptor.postscale = in.number<double>();
