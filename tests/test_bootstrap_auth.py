@@ -14,7 +14,8 @@ from bootstrap_ranks import KEY, ranks
 
 from horovod._bootstrap import auth, doorway
 from horovod._bootstrap.frames import FrameStream
-from horovod._bootstrap.server import PURPOSE, RendezvousServer
+from horovod._bootstrap.protocol import PURPOSE
+from horovod._bootstrap.server import RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
 OTHER_KEY = bytes(32)

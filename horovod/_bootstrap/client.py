@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import time
 from typing import Any
@@ -17,7 +16,7 @@ from horovod._bootstrap.auth import (
     place_of,
 )
 from horovod._bootstrap.frames import FrameError, FrameStream, Message
-from horovod._bootstrap.server import PURPOSE
+from horovod._bootstrap.protocol import PURPOSE
 from horovod.common.exceptions import HorovodInternalError
 
 _ATTEMPTS = 10  # a server under a flood of connections may drop an honest one
@@ -128,6 +127,8 @@ def _connect(
                 raise HorovodInternalError(
                     f"the rendezvous server at {server} dropped the connection {_ATTEMPTS} times: {error}"
                 ) from error
+            import random  # here: hardly ever needed
+
             time.sleep(random.uniform(0.5, 1.0) * pause)  # to leave a crowded server some air
             pause = min(1.0, 2 * pause)
         except OSError as error:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
+from horovod._bootstrap.protocol import READY
 from horovod._bootstrap.roster import pack
 
-PROTOCOL = 1
-READY = "ready"
 PING_SECONDS = 0.5
 # After the join a client that runs out of time says itself what it was waiting for, so it may speak first.
 _GRACE_SECONDS = 1.0

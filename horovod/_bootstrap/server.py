@@ -14,8 +14,8 @@ from horovod._bootstrap.auth import Session, check_key, purpose_tag
 from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
 from horovod._bootstrap.membership import Membership, Outgoing, failure
+from horovod._bootstrap.protocol import PURPOSE
 
-PURPOSE = "rendezvous"  # what a connection to the server is authenticated for
 _BACKLOG = 4096
 _TICK_SECONDS = 0.1
 _LINGER_SECONDS = 5.0  # to join after authenticating, and to close after the last message

@@ -1,0 +1,5 @@
+"""What the rendezvous server and its clients agree on; neither has to load the other for it."""
+
+PROTOCOL = 1
+PURPOSE = "rendezvous"  # what a connection to the server is authenticated for
+READY = "ready"  # the stage that ends a scope: every rank is connected
