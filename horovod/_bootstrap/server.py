@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from horovod._bootstrap.auth import Session, check_key, purpose_tag
+from horovod._bootstrap.dialer import family_of
 from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
 from horovod._bootstrap.membership import Membership, Outgoing, failure
@@ -318,12 +319,11 @@ class RendezvousServer:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, proto)
+    listener = socket.socket(family_of(host), socket.SOCK_STREAM)
     try:
         if port:  # may have been in use a moment ago
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        listener.bind((host, port))
         listener.listen(_BACKLOG)
     except BaseException:
         listener.close()
