@@ -90,7 +90,8 @@ def prepared(
         if identity.rank != 0:
             yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
-        key, ports = secrets.token_bytes(KEY_BYTES), (0,)
+        key = secrets.token_bytes(KEY_BYTES)
+        ports: tuple[int, ...] = (0,)
         addresses = [_LOOPBACK] if one_host else _own_addresses()
         listen_on = addresses
         if isinstance(way, FixedAddress):
