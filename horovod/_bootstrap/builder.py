@@ -20,7 +20,7 @@ from horovod._bootstrap.dialer import Address, Dialer, elsewhere, family_of
 from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
-from horovod._bootstrap.protocol import PROTOCOL, READY
+from horovod._bootstrap.protocol import CROWDED_SECONDS, PROTOCOL, READY
 from horovod._bootstrap.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
@@ -43,7 +43,9 @@ class Builder:
         self._identity = identity
         self._key = identity.key
         self._rank, self._size = identity.rank, identity.size
-        self._timeout, self._peer_timeout = timeout, peer_timeout
+        self._timeout = timeout
+        # Also while the others of this host are not there yet: they have the processors then.
+        self._peer_timeout = max(peer_timeout, CROWDED_SECONDS * _neighbours(identity))
         self._scope = scope
         self._deadline = time.monotonic() + timeout
         self._due = self._deadline  # when the next look at the time is due
@@ -437,6 +439,12 @@ class Builder:
             here = self.hosts[rank] == self.hosts[self._rank]
             self._dialled[rank] = published if here else elsewhere(published)
         return self._dialled[rank]
+
+
+def _neighbours(identity: Identity) -> int:
+    """How many ranks are on this host, as far as the launcher has told."""
+    told = identity.meeting.local if identity.meeting is not None else None
+    return identity.local_size if told is None else told[1]
 
 
 def _bounded(text: str) -> str:

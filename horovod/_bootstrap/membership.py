@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
-from horovod._bootstrap.protocol import READY
+from horovod._bootstrap.protocol import CROWDED_SECONDS, READY
 from horovod._bootstrap.roster import pack
 
 PING_SECONDS = 0.5
@@ -23,7 +23,6 @@ PING_SECONDS = 0.5
 _GRACE_SECONDS = 1.0
 _MAX_SIZE = 1 << 20
 _NAMED = 16  # ranks listed in a message
-_CROWDED_SECONDS = 0.05  # of patience per rank of a host: they all start at once, perhaps on few processors
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ def _disagreement(scope: _Scope, member: Member) -> str | None:
 def _overdue(scope: _Scope, now: float) -> str | None:
     neighbours = Counter(member.host for member in scope.members.values())
     for member in scope.members.values():
-        patience = max(member.peer_timeout, _CROWDED_SECONDS * neighbours[member.host])
+        patience = max(member.peer_timeout, CROWDED_SECONDS * neighbours[member.host])
         if now - member.heard > patience:
             return (
                 f"{member} has not answered for {patience:g} s while the ranks were connecting: "
