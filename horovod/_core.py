@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 ABI_VERSION = 1
@@ -155,13 +155,14 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _load(path: Path) -> Any:
+def _load(path: str) -> Any:
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
             f"cannot load Horovod's native library {path}: {error}. Reinstall horovod, or in a source tree "
-            f"build it with `cmake -B build -G Ninja && ninja -C build` and copy build/lib/{path.name} there."
+            "build it with `cmake -B build -G Ninja && ninja -C build` and copy build/lib/libhorovod.so "
+            "there."
         ) from error
     for name, (restype, argtypes) in _SIGNATURES.items():
         try:
@@ -177,7 +178,7 @@ def _load(path: Path) -> Any:
     return library
 
 
-_lib = _load(Path(__file__).with_name("libhorovod.so"))
+_lib = _load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
 _free = _lib.hvd_free
 
 

@@ -14,7 +14,8 @@ from bootstrap_ranks import KEY, ranks
 
 from horovod._bootstrap import auth, doorway
 from horovod._bootstrap.frames import FrameStream
-from horovod._bootstrap.server import PURPOSE, RendezvousServer
+from horovod._bootstrap.protocol import PURPOSE
+from horovod._bootstrap.server import RendezvousServer
 from horovod.common.exceptions import HorovodInternalError
 
 OTHER_KEY = bytes(32)
@@ -195,6 +196,19 @@ def test_a_member_that_never_joins_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
         sock.settimeout(5)
         assert sock.recv(1) == b""
+
+
+def test_one_of_many_that_joins_late_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of ranks that start on few processors wait for a turn more than once."""
+    monkeypatch.setattr("horovod._bootstrap.server._LINGER_SECONDS", 0.2)
+    with (
+        RendezvousServer(KEY, clients=1000) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock,
+    ):
+        auth.authenticate(sock, auth.Initiator(KEY, PURPOSE), time.monotonic() + 5)
+        sock.settimeout(1)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import selectors
 import socket
 import time
 
+import pytest
 from bootstrap_ranks import KEY
 
 from horovod._bootstrap import doorway
@@ -13,8 +14,12 @@ from horovod._bootstrap.auth import Session, purpose_tag
 from horovod._bootstrap.builder import MESH, Builder
 from horovod._bootstrap.dialer import Dialer
 from horovod._bootstrap.doorway import Doorway
-from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.frames import Message
+from horovod._bootstrap.identity import Identity, Meeting
+from horovod._bootstrap.membership import Membership, Outgoing, failure
 from horovod._bootstrap.server import RendezvousServer
+from horovod._bootstrap.world import connect
+from horovod.common.exceptions import HorovodInternalError
 
 SLOW = 0.08  # seconds until an answer, of ranks that share a processor with many others
 
@@ -95,3 +100,39 @@ def test_a_peer_that_tries_again_is_let_in() -> None:
         assert opened[0].recv(1) == b""  # the first one is closed
         for sock in opened:
             sock.close()
+
+
+@pytest.mark.parametrize("told_by", ["horovodrun", "another launcher"])
+def test_the_first_of_many_on_a_host_has_patience(told_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are still importing, and leave it little processor time to answer in."""
+    joins: list[Message] = []
+
+    def join(self: Membership, client: int, message: Message, now: float) -> list[Outgoing]:
+        joins.append(message)
+        return [failure(client, "that will do")]
+
+    monkeypatch.setattr(Membership, "join", join)
+    ours = told_by == "horovodrun"
+    with RendezvousServer(KEY) as server, pytest.raises(HorovodInternalError, match="that will do"):
+        identity = Identity(
+            rank=0,
+            size=400,
+            local_rank=0,
+            local_size=200 if ours else 1,
+            cross_rank=0,
+            cross_size=2 if ours else 1,
+            host="a",
+            rendezvous=("127.0.0.1", server.port),
+            key=KEY,
+            meeting=None if ours else Meeting("test", "NOBODY_HAS_THIS", local=(0, 200)),
+        )
+        connect(
+            identity,
+            transport="auto",
+            timeout=20,
+            peer_timeout=3.0,
+            process_sets=[],
+            scope="s",
+            shm_bytes=lambda size: 0,
+        )
+    assert joins[0]["peer_timeout"] == 10.0

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from horovod._bootstrap.frames import FrameError
-from horovod._bootstrap.membership import READY, Membership, Outgoing
+from horovod._bootstrap.membership import Membership, Outgoing
+from horovod._bootstrap.protocol import READY
 from horovod._bootstrap.roster import pack, unpack
 
 

@@ -58,9 +58,16 @@ def test_limit_is_named_by_the_rank(transport: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(500)
 def test_many_ranks_with_the_usual_limit() -> None:
-    env = {"HOROVOD_START_TIMEOUT": "200", "HOROVOD_GLOO_TIMEOUT_SECONDS": "200", "OMP_NUM_THREADS": "1"}
+    # Half a minute on two cores, but others may need them, too.
+    env = {
+        "HOROVOD_START_TIMEOUT": "400",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "400",
+        "HOROVOD_PEER_TIMEOUT_SECONDS": "60",
+        "OMP_NUM_THREADS": "1",
+    }
     launcher = Launcher("-np", "256", PYTHON, "-c", ALLREDUCE, env=env, preexec=limited(1024, 1024))
-    result = launcher.finish(300)
+    result = launcher.finish(450)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("limit 1024 of 256") == 256

@@ -28,8 +28,7 @@ The two sides are plain state machines; `Authentication` moves their bytes.
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import secrets
+import os
 import select
 import socket
 import time
@@ -92,9 +91,19 @@ def place_of(address: object) -> str:
     if not isinstance(address, tuple):
         return ""
     try:
-        return f"{ipaddress.ip_address(address[0].partition('%')[0])} {address[1]}"
+        return f"{usual_form(address[0].partition('%')[0])} {address[1]}"
     except ValueError:
         return ""
+
+
+def usual_form(address: str) -> str:
+    """A numeric IP address as it is usually written; ValueError if it is something else."""
+    # Not with ipaddress: every rank would have to load it.
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.inet_ntop(family, socket.inet_pton(family, address))
+    except OSError as error:
+        raise ValueError(f"{address!r} is not an IP address") from error
 
 
 def world_key(key: bytes, scope: str, token: str) -> bytes:
@@ -138,7 +147,7 @@ class Acceptor:
         self._key = check_key(key)
         self._expected = expected
         self._place = place
-        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._nonce = os.urandom(NONCE_BYTES)
         self.wanted = TAG_BYTES + NONCE_BYTES + PROOF_BYTES
         self.purpose = ""
         self.session: Session | None = None
@@ -174,7 +183,7 @@ class Initiator:
         self._key = check_key(key)
         self.purpose = purpose
         self._place = place
-        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._nonce = os.urandom(NONCE_BYTES)
         self._about = b""
         self.wanted = len(MAGIC) + NONCE_BYTES
         self.session: Session | None = None

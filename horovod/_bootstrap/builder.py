@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import selectors
 import socket
 import time
@@ -21,7 +20,7 @@ from horovod._bootstrap.dialer import Address, Dialer, elsewhere, family_of
 from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
-from horovod._bootstrap.membership import PROTOCOL, READY
+from horovod._bootstrap.protocol import CROWDED_SECONDS, PROTOCOL, READY
 from horovod._bootstrap.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod.common.exceptions import HorovodInternalError
@@ -44,7 +43,9 @@ class Builder:
         self._identity = identity
         self._key = identity.key
         self._rank, self._size = identity.rank, identity.size
-        self._timeout, self._peer_timeout = timeout, peer_timeout
+        self._timeout = timeout
+        # Also while the others of this host are not there yet: they have the processors then.
+        self._peer_timeout = max(peer_timeout, CROWDED_SECONDS * _neighbours(identity))
         self._scope = scope
         self._deadline = time.monotonic() + timeout
         self._due = self._deadline  # when the next look at the time is due
@@ -63,7 +64,7 @@ class Builder:
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
         self.sessions: dict[tuple[str, int], Session] = {}  # of each link
         self.key = b""  # of this world
-        self.local_ranks: list[int] = [identity.rank]  # those of this host or group, sorted
+        self.local_ranks = {identity.rank}  # those of this host or group
         self.hosts: list[int] = []  # the number of each rank's host, or group, in order of appearance
         self.memory = -1  # shared by local_ranks
         self.transport = ""
@@ -187,7 +188,7 @@ class Builder:
         """
         host = self.hosts[self._rank]
         local = [rank for rank in range(self._size) if must or self.hosts[rank] == host]
-        self.local_ranks, first = local, local[0]
+        self.local_ranks, first = set(local), local[0]
         whole = len(local) == self._size
         kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
         memory_bytes = shm_bytes(len(local)) if len(local) > 1 else 0
@@ -237,7 +238,7 @@ class Builder:
             if memory_bytes:
                 self.memory = shared_memory.create(memory_bytes)
             # An abstract name: exists in this network namespace only and vanishes with the socket.
-            listener = self._listen(socket.AF_UNIX, "\0horovod-" + secrets.token_hex(16))
+            listener = self._listen(socket.AF_UNIX, "\0horovod-" + os.urandom(16).hex())
         except OSError as error:
             offer["problem"] = f"rank {self._rank} has no shared memory to offer: {error}"
             return None
@@ -438,6 +439,12 @@ class Builder:
             here = self.hosts[rank] == self.hosts[self._rank]
             self._dialled[rank] = published if here else elsewhere(published)
         return self._dialled[rank]
+
+
+def _neighbours(identity: Identity) -> int:
+    """How many ranks are on this host, as far as the launcher has told."""
+    told = identity.meeting.local if identity.meeting is not None else None
+    return identity.local_size if told is None else told[1]
 
 
 def _bounded(text: str) -> str:

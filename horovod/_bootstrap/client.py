@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
 import time
 from typing import Any
@@ -16,8 +15,9 @@ from horovod._bootstrap.auth import (
     authenticate,
     place_of,
 )
+from horovod._bootstrap.dialer import family_of
 from horovod._bootstrap.frames import FrameError, FrameStream, Message
-from horovod._bootstrap.server import PURPOSE
+from horovod._bootstrap.protocol import PURPOSE
 from horovod.common.exceptions import HorovodInternalError
 
 _ATTEMPTS = 10  # a server under a flood of connections may drop an honest one
@@ -101,6 +101,20 @@ class RendezvousClient:
             self.failure = text
 
 
+def _open(address: tuple[str, int], timeout: float) -> socket.socket:
+    if not place_of(address):
+        return socket.create_connection(address, timeout=timeout)
+    # Looking up even a numeric address would load the tables for names in other scripts.
+    sock = socket.socket(family_of(address[0]), socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def _connect(
     address: tuple[str, int], key: bytes, place: str, deadline: float, server: str, keeper: str
 ) -> tuple[socket.socket, Session]:
@@ -110,7 +124,7 @@ def _connect(
         try:
             if remaining <= 0:
                 raise TimeoutError("timed out")
-            sock = socket.create_connection(address, timeout=remaining)
+            sock = _open(address, remaining)
         except OSError as error:
             raise HorovodInternalError(
                 f"cannot reach the rendezvous server at {server}: {error}; is {keeper} still running, "
@@ -128,6 +142,8 @@ def _connect(
                 raise HorovodInternalError(
                     f"the rendezvous server at {server} dropped the connection {_ATTEMPTS} times: {error}"
                 ) from error
+            import random  # here: hardly ever needed
+
             time.sleep(random.uniform(0.5, 1.0) * pause)  # to leave a crowded server some air
             pause = min(1.0, 2 * pause)
         except OSError as error:

@@ -10,10 +10,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from horovod._bootstrap.notice import Endpoint, Notice
+from horovod._bootstrap.notice import Notice
 
 KEY_FILE = "HOROVOD_SECRET_KEY_FILE"
 _LEAST, _MOST = 32, 4096  # bytes
+# Below the ports that systems hand out by themselves.
+_FIRST_PORT, _PORTS = 20000, 10000
+_CANDIDATES = 4  # ports
 
 
 def read_key_file(environ: Mapping[str, str]) -> bytes | None:
@@ -53,12 +56,19 @@ def derived_key(secret: bytes, *about: str) -> bytes:
     return hmac.digest(secret, "\0".join(("horovod job key", *about)).encode(), "sha256")
 
 
+def derived_ports(key: bytes) -> tuple[int, ...]:
+    """Where rank 0 may listen: several, as some may be in use, and only those with the key know which."""
+    digest = hmac.digest(key, b"horovod ports", "sha256")
+    numbers = [int.from_bytes(digest[4 * i : 4 * i + 4], "big") for i in range(_CANDIDATES)]
+    return tuple(dict.fromkeys(_FIRST_PORT + number % _PORTS for number in numbers))
+
+
 @dataclass(frozen=True)
 class FixedAddress:
-    """Nothing has to be passed on."""
+    """Nothing has to be passed on. Rank 0 listens on the first of the ports that is free."""
 
     name: str
-    port: int
+    ports: tuple[int, ...]
     source: str  # the variable that has the name
     key: bytes = field(repr=False)
 
@@ -70,16 +80,17 @@ class FixedAddress:
         yield
 
     def look(self) -> Notice | None:
-        endpoints = self.endpoints()
-        return Notice(tuple(endpoints), self.key) if endpoints else None
+        endpoints = tuple((address, port) for address in self.addresses() for port in self.ports)
+        return Notice(endpoints, self.key) if endpoints else None
 
     def waiting_for(self) -> str:
-        return f"nobody with the same key answers at {self.name}, port {self.port} ({self.source})"
+        ports = " or ".join(map(str, self.ports))
+        return f"nobody with the same key answers at {self.name}, port {ports} ({self.source})"
 
-    def endpoints(self) -> list[Endpoint]:
+    def addresses(self) -> list[str]:
         """Empty while the name is unknown: that of a pod appears some time after the pod."""
         try:
-            found = socket.getaddrinfo(self.name, self.port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(self.name, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return []
-        return list(dict.fromkeys((str(entry[4][0]), self.port) for entry in found))
+        return list(dict.fromkeys(str(entry[4][0]) for entry in found))

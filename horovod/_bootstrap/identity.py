@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from horovod._bootstrap.auth import KEY_BYTES
+from horovod._bootstrap.auth import KEY_BYTES, usual_form
 
 RANK = "HOROVOD_RANK"
 SIZE = "HOROVOD_SIZE"
@@ -34,7 +33,7 @@ class Meeting:
     local: tuple[int, int] | None = None  # local rank and size, if the launcher tells them
     address: str = ""  # name of rank 0's host, if the user or the launcher gives it
     address_from: str = ""  # the variable
-    port: int = 0  # where rank 0 listens at that address
+    port: int = 0  # where rank 0 listens at that address; 0: follows from the key
     mpi: bool = False  # MPI sees the same ranks
 
 
@@ -126,10 +125,14 @@ def detect(environ: Mapping[str, str] | None = None) -> Identity:
 
     The first way that recognises the environment decides; a plain process is what is left.
     """
+    environ = {**_hidden, **os.environ} if environ is None else environ
+    identity = Horovodrun.detect(environ)
+    if identity is not None:
+        return identity
+
     from horovod._bootstrap.launchers import OTHERS  # here: they need the classes above
 
-    environ = {**_hidden, **os.environ} if environ is None else environ
-    ways: tuple[type[WayOfStarting], ...] = (Horovodrun, *OTHERS, SingleProcess)
+    ways: tuple[type[WayOfStarting], ...] = (*OTHERS, SingleProcess)
     for way in ways:
         identity = way.detect(environ)
         if identity is not None:
@@ -181,9 +184,9 @@ def _addresses(environ: Mapping[str, str]) -> tuple[str, ...]:
     words = tuple(word.strip() for word in environ.get(ADDRESSES, "").split(",") if word.strip())
     for word in words:
         try:
-            ipaddress.ip_address(word)
-        except ValueError:
-            raise ValueError(f"{ADDRESSES}: {word!r} is not an IP address") from None
+            usual_form(word)
+        except ValueError as error:
+            raise ValueError(f"{ADDRESSES}: {error}") from None
     return words
 
 

@@ -5,7 +5,6 @@ None of these runs a rendezvous server, so what they give is an identity with a 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -25,8 +24,6 @@ from horovod._bootstrap.nodelist import expand_counts, expand_nodes
 
 _Item = TypeVar("_Item")
 
-# Below the ports that systems hand out by themselves.
-_FIRST_PORT, _PORTS = 20000, 10000
 KUBERNETES_PORT = 24500
 _SPECIAL_STEPS = 0xFFFFFFF0  # batch script, interactive shell and the like: not started by srun
 
@@ -165,8 +162,6 @@ def _identity(
         if port > 65535:
             raise ValueError(f"{PORT}={port} must be a TCP port, at most 65535")
         meeting = replace(meeting, port=port)
-    elif not meeting.port:
-        meeting = replace(meeting, port=_FIRST_PORT + zlib.crc32(meeting.job.encode()) % _PORTS)
     return Identity(rank, size, 0, 1, 0, 1, host, meeting=meeting)
 
 

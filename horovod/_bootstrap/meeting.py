@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import math
 import os
+import random
 import secrets
 import selectors
 import socket
@@ -27,17 +28,27 @@ from horovod._bootstrap.fixed_address import (
     FixedAddress,
     checked_secret,
     derived_key,
+    derived_ports,
     read_key_file,
 )
 from horovod._bootstrap.identity import ADDRESS, SECRET, Identity, Meeting
 from horovod._bootstrap.launcher_process import launcher_process
 from horovod._bootstrap.notice import Endpoint, Notice
-from horovod._bootstrap.noticeboard import NAME_PREFIX, Noticeboard, host_directories, shared_directory
-from horovod._bootstrap.server import PURPOSE, RendezvousServer
+from horovod._bootstrap.noticeboard import (
+    NAME_PREFIX,
+    Noticeboard,
+    host_directories,
+    local_directories,
+    shared_directory,
+)
+from horovod._bootstrap.protocol import PURPOSE
+from horovod._bootstrap.server import RendezvousServer
+from horovod._bootstrap.shared_board import SharedBoard
 from horovod.common.exceptions import HorovodInternalError
 
 _LOOPBACK = "127.0.0.1"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+_CROWD = 256  # ranks that rank 0's host can be asked by so often
 _TRY_SECONDS = 3.0  # for one look at all addresses
 REMEDY = (
     "install the mpi4py that fits if MPI started the job, or name the host of rank 0 in "
@@ -79,24 +90,34 @@ def prepared(
         if identity.rank != 0:
             yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
-        key, port = secrets.token_bytes(KEY_BYTES), 0
+        key = secrets.token_bytes(KEY_BYTES)
+        ports: tuple[int, ...] = (0,)
         addresses = [_LOOPBACK] if one_host else _own_addresses()
         listen_on = addresses
         if isinstance(way, FixedAddress):
-            key, port, listen_on = way.key, way.port, _named(way, addresses)
-        try:
-            server = RendezvousServer(key, listen_on, port, identity.size).start()
-        except OSError as error:
-            raise HorovodInternalError(
-                f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
-                "another port with HOROVOD_GLOO_RENDEZVOUS_PORT"
-            ) from error
+            key, ports, listen_on = way.key, way.ports, _named(way, addresses)
+        server = _listen(key, listen_on, ports, identity.size)
         place = replace(identity, rendezvous=server.endpoints[0], key=key, addresses=tuple(addresses))
         try:
             with way.offer(Notice(tuple(server.endpoints), key, identity.host)):
                 yield place, _left(deadline)
         finally:
             server.retire()
+
+
+def _listen(key: bytes, addresses: Sequence[str], ports: Sequence[int], clients: int) -> RendezvousServer:
+    """On the first of the ports that is free on all the addresses."""
+    problem: OSError | None = None
+    for port in ports:
+        try:
+            return RendezvousServer(key, addresses, port, clients).start()
+        except OSError as error:
+            problem = error
+    numbers = " or ".join(str(port or "any") for port in ports)
+    raise HorovodInternalError(
+        f"rank 0 cannot listen on {', '.join(addresses)}, port {numbers}: {problem}; choose another port "
+        "with HOROVOD_GLOO_RENDEZVOUS_PORT"
+    ) from problem
 
 
 def _left(deadline: float) -> float:
@@ -124,7 +145,8 @@ def _choose(
                 f"hvd.init(comm={list(ranks)}): with {KEY_FILE} rank 0 must be the first of the list"
             )
         key = derived_key(secret, meeting.job, scope)
-        return FixedAddress(meeting.address, meeting.port, meeting.address_from, key)
+        ports = (meeting.port,) if meeting.port else derived_ports(key)
+        return FixedAddress(meeting.address, ports, meeting.address_from, key)
     module = mpi_world.load(must_be_loaded=not meeting.mpi)
     if module is not None and mpi_world.fits(module, launched.rank, launched.size):
         return mpi_world.MpiMessenger(module, ranks, deadline)
@@ -133,10 +155,15 @@ def _choose(
         raise ValueError(
             f"the ranks started by {meeting.launcher} cannot find each other{stranger}: {REMEDY}"
         )
+    neighbours = meeting.local[1] if meeting.local is not None else 1
     try:
-        return Noticeboard([shared_directory()], _name(meeting.job, scope))
+        shared = Noticeboard([shared_directory()], _name(meeting.job, scope), neighbours)
     except ValueError as error:
         raise ValueError(f"{error}; {REMEDY}") from None
+    copies: Noticeboard | None = None
+    with contextlib.suppress(ValueError):
+        copies = Noticeboard(local_directories(), _name(meeting.job, scope, launched.host))
+    return SharedBoard(shared, copies, neighbours)
 
 
 def _secret(environ: Mapping[str, str]) -> bytes | None:
@@ -151,7 +178,9 @@ def _name(*about: str) -> str:
 
 
 def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout: float) -> Identity:
-    pause = _FIRST_PAUSE
+    pause, longest = _FIRST_PAUSE, _LONGEST_PAUSE
+    if isinstance(way, FixedAddress):
+        longest *= max(1.0, identity.size / _CROWD)
     problem = ""
     while True:
         try:
@@ -173,8 +202,8 @@ def _find(way: Way, identity: Identity, one_host: bool, deadline: float, timeout
                 f"rank {identity.rank} (host {identity.host}) has not found rank 0 within {timeout:g} s: "
                 f"{way.waiting_for()}{problem and f' ({problem})'}; {remedy}"
             )
-        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
-        pause = min(_LONGEST_PAUSE, 2 * pause)
+        time.sleep(max(0.0, min(random.uniform(0.5, 1.5) * pause, deadline - time.monotonic())))
+        pause = min(longest, 2 * pause)
 
 
 def _reached(sock: socket.socket, identity: Identity, one_host: bool) -> Identity:
@@ -235,7 +264,7 @@ def _own_addresses(first: str = "") -> list[str]:
 
 def _named(way: FixedAddress, own: Sequence[str]) -> list[str]:
     """Those of the own addresses that the name stands for; all if it can't be told."""
-    named = [address for address, _ in way.endpoints()]
+    named = way.addresses()
     if way.name in ("localhost", _LOOPBACK, "::1"):
         return named
     # A host's own name is often an address of the loopback interface there, and only there.

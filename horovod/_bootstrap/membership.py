@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from horovod._bootstrap.frames import Message
+from horovod._bootstrap.protocol import CROWDED_SECONDS, READY
 from horovod._bootstrap.roster import pack
 
-PROTOCOL = 1
-READY = "ready"
 PING_SECONDS = 0.5
 # After the join a client that runs out of time says itself what it was waiting for, so it may speak first.
 _GRACE_SECONDS = 1.0
 _MAX_SIZE = 1 << 20
 _NAMED = 16  # ranks listed in a message
-_CROWDED_SECONDS = 0.05  # of patience per rank of a host: they all start at once, perhaps on few processors
 
 
 @dataclass(frozen=True)
@@ -262,7 +260,7 @@ def _disagreement(scope: _Scope, member: Member) -> str | None:
 def _overdue(scope: _Scope, now: float) -> str | None:
     neighbours = Counter(member.host for member in scope.members.values())
     for member in scope.members.values():
-        patience = max(member.peer_timeout, _CROWDED_SECONDS * neighbours[member.host])
+        patience = max(member.peer_timeout, CROWDED_SECONDS * neighbours[member.host])
         if now - member.heard > patience:
             return (
                 f"{member} has not answered for {patience:g} s while the ranks were connecting: "

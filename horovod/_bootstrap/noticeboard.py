@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import stat
 import time
@@ -19,7 +20,7 @@ from horovod._bootstrap.notice import NOTICE_BYTES, Notice, decode
 
 NAME_PREFIX, _DRAFT_PREFIX = "job-", ".draft-"
 _PREFIXES = (NAME_PREFIX, _DRAFT_PREFIX)
-_REFRESH_SECONDS = 2.0
+_REFRESH_SECONDS = 2.0  # on average, all that watch from one host together
 _OLD_SECONDS = 86400.0  # ranks connect within minutes
 
 
@@ -30,16 +31,25 @@ def shared_directory() -> Path:
 
 
 def host_directories() -> list[Path]:
-    """Places on this host, best first: in the last one anybody could have taken our name before us."""
+    """Places that processes of one host see, best first."""
+    *own, last = local_directories()
+    return [*own, shared_directory(), last]
+
+
+def local_directories() -> list[Path]:
+    """Those that no other host sees: in the last one anybody could have taken our name before us."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     own = [Path(runtime) / "horovod"] if runtime.startswith("/") else []
-    return [*own, shared_directory(), Path(f"/tmp/horovod-{os.geteuid()}")]
+    return [*own, Path(f"/tmp/horovod-{os.geteuid()}")]
 
 
 class Noticeboard:
-    """One notice in the first usable directory, made if it isn't there. ValueError if none is usable."""
+    """One notice in the first usable directory, made if it isn't there. ValueError if none is usable.
 
-    def __init__(self, directories: Sequence[Path], name: str) -> None:
+    `watchers` of this host look for the notice of another one; 0: rank 0 is on this host.
+    """
+
+    def __init__(self, directories: Sequence[Path], name: str, watchers: int = 0) -> None:
         problems: list[str] = []
         for path in directories:
             try:
@@ -52,7 +62,8 @@ class Noticeboard:
             raise ValueError("no directory for the ranks to meet in: " + "; ".join(problems))
         self.path = path / name
         self._name = name
-        self._refreshed = time.monotonic()
+        self._watchers = watchers
+        self._refresh_at = self._next_refresh()
 
     def close(self) -> None:
         os.close(self._directory)
@@ -115,10 +126,13 @@ class Noticeboard:
 
     def _refresh(self) -> None:
         """Changes the directory: a network file system then no longer believes that there is no notice."""
-        if time.monotonic() - self._refreshed >= _REFRESH_SECONDS:
-            self._refreshed = time.monotonic()
+        if self._watchers and time.monotonic() >= self._refresh_at:
+            self._refresh_at = self._next_refresh()
             with contextlib.suppress(OSError):
                 os.unlink(self._draft(b""), dir_fd=self._directory)
+
+    def _next_refresh(self) -> float:
+        return time.monotonic() + random.uniform(0.0, 2.0) * _REFRESH_SECONDS * self._watchers
 
 
 def _for_others(status: os.stat_result) -> bool:

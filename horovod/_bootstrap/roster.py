@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import zlib
 from typing import Any
@@ -12,14 +12,15 @@ from horovod._bootstrap.frames import MAX_FRAME_BYTES, FrameError, Message
 
 def pack(infos: list[Message]) -> str:
     """Names, addresses and namespaces repeat themselves, so it becomes a sixth."""
-    return base64.b64encode(zlib.compress(json.dumps(infos, separators=(",", ":")).encode())).decode()
+    packed = zlib.compress(json.dumps(infos, separators=(",", ":")).encode())
+    return binascii.b2a_base64(packed, newline=False).decode()
 
 
 def unpack(text: str) -> list[Message]:
     """The opposite; FrameError if it is something else, or too large."""
     try:
         inflater = zlib.decompressobj()
-        data = inflater.decompress(base64.b64decode(text, validate=True), MAX_FRAME_BYTES)
+        data = inflater.decompress(binascii.a2b_base64(text), MAX_FRAME_BYTES)
         infos: Any = json.loads(data)
     except (ValueError, zlib.error, RecursionError) as error:
         raise FrameError(f"the list of the ranks can't be read: {error}") from None

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from horovod._bootstrap.auth import Session, check_key, purpose_tag
+from horovod._bootstrap.dialer import family_of
 from horovod._bootstrap.doorway import Doorway, default_capacity
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
 from horovod._bootstrap.membership import Membership, Outgoing, failure
+from horovod._bootstrap.protocol import CROWDED_SECONDS, PURPOSE
 
-PURPOSE = "rendezvous"  # what a connection to the server is authenticated for
 _BACKLOG = 4096
 _TICK_SECONDS = 0.1
-_LINGER_SECONDS = 5.0  # to join after authenticating, and to close after the last message
+_LINGER_SECONDS = 5.0  # at least, to join after authenticating, and to close after the last message
 _REQUEST_BYTES = 1 << 14  # no honest request is larger
 _LATE_SECONDS = 0.5  # a wake-up this late means that the launcher itself was stopped
 
@@ -50,6 +51,7 @@ class RendezvousServer:
         self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0, clients: int = 0
     ) -> None:
         self._clients = clients
+        self._linger = max(_LINGER_SECONDS, CROWDED_SECONDS * clients)
         self._key = check_key(key)
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
         self._port = port
@@ -222,7 +224,7 @@ class RendezvousServer:
             self._handlers[purpose](sock, session)
             return
         self._next_client += 1
-        connection = _Connection(sock, session, self._next_client, time.monotonic() + _LINGER_SECONDS)
+        connection = _Connection(sock, session, self._next_client, time.monotonic() + self._linger)
         self._connections[connection.client] = connection
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -281,7 +283,7 @@ class RendezvousServer:
             connection.outgoing += [memoryview(connection.sealer.head(body)), memoryview(body.content)]
             if out.last:
                 connection.finished = True
-                connection.deadline = time.monotonic() + _LINGER_SECONDS
+                connection.deadline = time.monotonic() + self._linger
             self._flush(connection)
 
     def _flush(self, connection: _Connection) -> None:
@@ -318,12 +320,11 @@ class RendezvousServer:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, proto)
+    listener = socket.socket(family_of(host), socket.SOCK_STREAM)
     try:
         if port:  # may have been in use a moment ago
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        listener.bind((host, port))
         listener.listen(_BACKLOG)
     except BaseException:
         listener.close()

@@ -10,7 +10,6 @@ import fcntl
 import os
 import socket
 import struct
-from pathlib import Path
 
 _DESCRIPTOR = array.array("i").itemsize
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -71,7 +70,8 @@ def pid_namespace() -> str:
     """Process ids mean the same to processes that share this; unique across hosts."""
     try:
         # The number of the first namespace is the same on every machine.
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.builder import CONTROL, LIVENESS, MESH, Builder
@@ -18,8 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 TRANSPORTS = ("auto", "shm", "tcp", "mpi")
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(NamedTuple):
     """Another rank, or this one."""
 
     host: str
@@ -115,7 +114,7 @@ def connect(
         peers=[Peer(identity.host, os.getpid(), True)],
         control_fds=[-1],
         liveness_fds=[-1],
-        key=secrets.token_bytes(KEY_BYTES),
+        key=os.urandom(KEY_BYTES),
     )
     if identity.size == 1:
         return world

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from horovod import _core
 from horovod._bootstrap import identity as identities
-from horovod._bootstrap import meeting as meetings
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
@@ -326,6 +325,17 @@ def _check_local(meeting: Meeting, place: Place, host: str) -> None:
     )
 
 
+def _prepared(
+    launched: Identity, identity: Identity, ranks: Sequence[int], scope: str, timeout: float
+) -> contextlib.AbstractContextManager[tuple[Identity, float]]:
+    """See meeting.prepared(). Ranks of horovodrun know everything already and don't even load it."""
+    if identity.meeting is None:
+        return contextlib.nullcontext((identity, timeout))
+    from horovod._bootstrap import meeting
+
+    return meeting.prepared(launched, identity, ranks, scope, timeout)
+
+
 def _connect(
     config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
 ) -> tuple[World, Place]:
@@ -346,7 +356,7 @@ def _connect(
     timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
     scope = f"{group}.{number}"
     try:
-        with meetings.prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
+        with _prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
             world = worlds.connect(
                 ready,
                 transport=transport,

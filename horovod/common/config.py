@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 Value = bool | int | float | str | tuple[int, ...] | None
 
@@ -33,8 +33,7 @@ _BOOLEANS = {
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(NamedTuple):
     """One setting: where it can be given, what is allowed, what it does.
 
     ``kind`` is bool, int, float, str or tuple (a comma list of integers, >= 0 unless
@@ -158,9 +157,13 @@ def _knob(kind: type, default: Value, env: str, group: str, doc: str, **rest: An
     )
 
 
-@dataclass(frozen=True)
+# What dataclass() would generate for all the fields takes every rank longer than the rest of this module.
+@dataclass(frozen=True, init=False, repr=False)
 class Config:
     """The settings of one process. Durations are seconds and sizes bytes unless described otherwise."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)  # the others have their defaults from the class
 
     # Performance
     fusion_threshold: int = _knob(

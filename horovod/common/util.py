@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -41,10 +38,16 @@ def gloo_built(verbose: bool = False) -> bool:
     return True
 
 
+def _installed(module: str) -> bool:
+    import importlib.util  # here, as all that only these questions need: they are asked seldom
+
+    return importlib.util.find_spec(module) is not None
+
+
 @_cache
 def mpi_built(verbose: bool = False) -> bool:
     """Whether MPI can be used: mpi4py and an MPI library are there. Does not initialise MPI."""
-    if importlib.util.find_spec("mpi4py") is None:
+    if not _installed("mpi4py"):
         if verbose:
             print("mpi4py is not installed.")
         return False
@@ -72,7 +75,7 @@ def ccl_built(verbose: bool = False) -> bool:
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether `horovod.<name>` can be imported; tried in another process, so not imported in this one."""
     module = f"horovod.{ext_base_name}"
-    if importlib.util.find_spec(ext_base_name) is None or importlib.util.find_spec(module) is None:
+    if not (_installed(ext_base_name) and _installed(module)):
         if verbose:
             print(f"{ext_base_name} or {module} is not installed.")
         return False
@@ -83,12 +86,14 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the framework sees a GPU."""
     probe = _GPU_PROBES.get(ext_base_name)
-    if probe is None or importlib.util.find_spec(ext_base_name) is None:
+    if probe is None or not _installed(ext_base_name):
         return False
     return _succeeds(probe, verbose)
 
 
 def _succeeds(code: str, verbose: bool) -> bool:
+    import subprocess
+
     try:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
@@ -106,8 +111,8 @@ def check_extension(
     ext_name: str, ext_env_var: str | None = None, pkg_path: str | None = None, *args: str
 ) -> None:
     """ImportError if the native library, which serves every framework, is missing."""
-    library = Path(__file__).parents[1] / "libhorovod.so"
-    if not library.exists():
+    library = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libhorovod.so")
+    if not os.path.exists(library):
         raise ImportError(f"{ext_name} needs {library}, which is missing; reinstall horovod")
 
 

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from horovod._bootstrap import descriptors
@@ -19,7 +18,6 @@ from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
 from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
 from horovod.runner.arguments import parse_args
-from horovod.runner.check_build import check_build
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.controllers import is_gloo_used, run_controller
 from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
@@ -57,6 +55,8 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     parser = flags.FlagParser()
     args, command = parser.parse(sys.argv[1:] if argv is None else argv)
     if args.check_build:
+        from horovod.runner.check_build import check_build  # here, as below: no start needs it
+
         print(check_build(args.verbose))
         return 0
     if not command:
@@ -102,8 +102,7 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
     if config.topology is not None:
         groups_of(config.topology, args.np)
     names = sorted({slot.hostname for slot in slots})
-    with ThreadPoolExecutor(_LOOKUPS) as pool:  # an answer may take seconds
-        local = dict(zip(names, pool.map(is_local, names), strict=True))
+    local = _all_local(names)
     remote = frozenset(host for host in names if not local[host])
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
@@ -139,6 +138,15 @@ def _understand(args: argparse.Namespace, command: list[str], environ: Mapping[s
         mpirun=job if by_mpirun else None,
         jsrun=jsrun.JsrunJob(job, slots, lsf.hosts(environ)) if by_jsrun else None,
     )
+
+
+def _all_local(names: Sequence[str]) -> dict[str, bool]:
+    if len(names) == 1:
+        return {names[0]: is_local(names[0])}
+    from concurrent.futures import ThreadPoolExecutor  # here: most jobs are on one host
+
+    with ThreadPoolExecutor(_LOOKUPS) as pool:  # an answer may take seconds
+        return dict(zip(names, pool.map(is_local, names), strict=True))
 
 
 def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from horovod._bootstrap.auth import Session, purpose_tag
 from horovod._bootstrap.dialer import Dialer, family_of
 from horovod._bootstrap.doorway import Doorway
-from horovod._bootstrap.server import PURPOSE
+from horovod._bootstrap.protocol import PURPOSE
 from horovod.runner.network import Endpoint, addresses, keep_alive
 
 _BETTER_WITHIN = 0.3  # seconds that the first choice gets after another address has answered

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from util_launch import launch
 
 from horovod import _core
 from horovod.common import util
@@ -16,6 +17,34 @@ from horovod.common.exceptions import HorovodVersionMismatchError, HostsUpdatedI
 from horovod.common.session import Place
 
 ROOT = Path(__file__).parents[2]
+# Each takes a millisecond or more, or brings others that do.
+UNNEEDED = {
+    "argparse",
+    "asyncio",
+    "cloudpickle",
+    "concurrent.futures",
+    "email",
+    "encodings.idna",
+    "importlib.metadata",
+    "ipaddress",
+    "locale",
+    "logging",
+    "pathlib",
+    "psutil",
+    "random",
+    "secrets",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "urllib.parse",
+    "yaml",
+    "horovod.runner",
+    # What only launchers, or jobs without horovodrun, need.
+    "horovod._bootstrap.launchers",
+    "horovod._bootstrap.meeting",
+    "horovod._bootstrap.membership",
+    "horovod._bootstrap.server",
+}
 
 
 def modules_after(code: str) -> set[str]:
@@ -43,6 +72,27 @@ def test_import_horovod_numpy_loads_no_framework() -> None:
         "mxnet",
         "ml_dtypes",
     }
+
+
+@pytest.mark.parametrize(("framework", "ranks"), [("numpy", 2), ("torch", 1)])
+def test_a_rank_loads_only_what_it_needs(framework: str, ranks: int) -> None:
+    """Hundreds of ranks that start on few processors spend most of that time importing."""
+    pytest.importorskip(framework)
+    code = (
+        f"import sys, {framework}\n"
+        "before = set(sys.modules)\n"
+        f"import horovod.{framework} as hvd\n"
+        "hvd.init()\n"
+        "print('loaded', *sorted(set(sys.modules) - before), flush=True)\n"
+    )
+    outcome = launch(ranks, "-c", code)
+    assert outcome.code == 0, outcome.output
+    lines = [line for line in outcome.output.splitlines() if "loaded " in line]
+    assert len(lines) == ranks, outcome.output
+    for line in lines:
+        loaded = set(line.partition("loaded ")[2].split())
+        assert "horovod._bootstrap.builder" in loaded
+        assert not UNNEEDED & loaded
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
@@ -90,7 +140,7 @@ def test_constants_are_those_of_the_header() -> None:
 
 def test_missing_library_is_explained(tmp_path: Path) -> None:
     with pytest.raises(ImportError, match=r"libhorovod\.so.*Reinstall"):
-        _core._load(tmp_path / "libhorovod.so")
+        _core._load(str(tmp_path / "libhorovod.so"))
 
 
 @pytest.mark.parametrize(

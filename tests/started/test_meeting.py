@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -11,16 +12,19 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from started_by import ROOT, environment
 from started_by import rank as started
 
-from horovod._bootstrap.fixed_address import derived_key, read_key_file
+from horovod._bootstrap import noticeboard, shared_board
+from horovod._bootstrap.fixed_address import derived_key, derived_ports, read_key_file
 from horovod._bootstrap.identity import Identity, Meeting
 from horovod._bootstrap.meeting import prepared
 from horovod._bootstrap.notice import Notice
 from horovod._bootstrap.noticeboard import Noticeboard, host_directories, shared_directory
+from horovod._bootstrap.shared_board import SharedBoard
 from horovod.common.exceptions import HorovodInternalError
 
 NOTICE = Notice((("127.0.0.1", 1),), b"k" * 32)
@@ -60,6 +64,122 @@ def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
     assert found[0].key == second.key != first.key
     assert found[0].rendezvous == second.rendezvous
     assert sorted(path.name for path in home.iterdir()) == ["job-starting", "of the user"]
+
+
+class Neighbours:
+    """Ranks of one host that wait for the notice of another host's rank 0, by a clock of their own."""
+
+    def __init__(self, directory: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.looks = 0  # at the directory that all hosts see
+        self.changes = 0  # of it
+        self.shared = directory / "shared"
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=time.time)
+        for module in (noticeboard, shared_board):
+            monkeypatch.setattr(module, "time", clock)
+        self.ranks = [self.rank(directory / "local", count) for _ in range(count)]
+
+    def rank(self, local: Path, count: int) -> SharedBoard:
+        board = Noticeboard([self.shared], "job-n", count)
+        look, draft = board.look, board._draft
+
+        def counted_look() -> Notice | None:
+            self.looks += 1
+            return look()
+
+        def counted_draft(content: bytes) -> str:
+            self.changes += 1
+            return draft(content)
+
+        board.look, board._draft = counted_look, counted_draft  # type: ignore[method-assign]
+        return SharedBoard(board, Noticeboard([local], "job-n"), count)
+
+    def wait(self, seconds: float) -> list[Notice | None]:
+        """Each looks every quarter of a second; what they see at the end."""
+        found: list[Notice | None] = []
+        for _ in range(int(seconds * 4)):
+            self.now += 0.25
+            found = [rank.look() for rank in self.ranks]
+        return found
+
+
+def test_many_ranks_do_not_crowd_a_file_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Neighbours(tmp_path, 16, monkeypatch)
+    assert ranks.wait(60) == [None] * 16
+    assert ranks.looks < 16 * 60  # each for itself: four times that
+    assert ranks.changes < 60  # each for itself: eight times that
+    looks = ranks.looks
+    with Noticeboard([tmp_path / "shared"], "job-n").offer(NOTICE):
+        assert ranks.wait(15) == [NOTICE] * 16
+    assert ranks.looks - looks < 16 * 15  # the copy does
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["job-n"]
+    for rank in ranks.ranks:
+        rank.close()
+    assert not list((tmp_path / "local").iterdir())
+
+
+def test_a_copy_that_was_left_behind_does_not_hide_the_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Notice((("127.0.0.1", 2),), b"o" * 32)
+    ranks = Neighbours(tmp_path, 4, monkeypatch)
+    with (
+        Noticeboard([tmp_path / "local"], "job-n").offer(old),
+        Noticeboard([tmp_path / "shared"], "job-n").offer(NOTICE),
+    ):
+        assert ranks.wait(0.25) == [old] * 4
+        assert ranks.wait(15) == [NOTICE] * 4
+
+
+def test_ranks_of_several_hosts_with_a_common_home(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    meeting = Meeting("test", "NOBODY_HAS_THIS", job="j", local=(0, 2))
+    places = [Identity(number, 4, 0, 1, 0, 1, f"h{number // 2}", meeting=meeting) for number in range(4)]
+    found: list[Identity] = []
+    together = threading.Barrier(4)
+
+    def other(place: Identity) -> None:
+        with prepared(place, place, [0, 1, 2, 3], "s", 20) as (identity, _):
+            found.append(identity)
+            together.wait(20)
+
+    threads = [threading.Thread(target=other, args=(place,)) for place in places[1:]]
+    for thread in threads:
+        thread.start()
+    with prepared(places[0], places[0], [0, 1, 2, 3], "s", 20) as (first, _):
+        together.wait(20)
+        for thread in threads:
+            thread.join(20)
+    assert [identity.key for identity in found] == [first.key] * 3
+    assert not list(home.iterdir()) and not list((tmp_path / "run" / "horovod").iterdir())
+
+
+def test_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = secrets.token_hex(32)
+    monkeypatch.setenv("_HOROVOD_SECRET_KEY", secret)
+    ports = derived_ports(derived_key(secret.encode(), "j", "s"))
+    assert all(20000 <= port < 30000 for port in ports)
+    assert ports != derived_ports(derived_key(b"t" * 64, "j", "s"))  # of another secret
+    meeting = Meeting(
+        "test", "NOBODY_HAS_THIS", job="j", address="127.0.0.1", address_from="HOROVOD_GLOO_RENDEZVOUS_ADDR"
+    )
+    places = [Identity(number, 2, 0, 1, 0, 1, f"h{number}", meeting=meeting) for number in range(2)]
+    found: list[Identity] = []
+
+    def other() -> None:
+        with prepared(places[1], places[1], [0, 1], "s", 20) as (identity, _):
+            found.append(identity)
+
+    with socket.create_server(("127.0.0.1", ports[0])):
+        thread = threading.Thread(target=other)
+        thread.start()
+        with prepared(places[0], places[0], [0, 1], "s", 20) as (first, _):
+            thread.join(20)
+    assert found[0].rendezvous == first.rendezvous
+    assert first.rendezvous is not None and first.rendezvous[1] in ports[1:]
 
 
 def test_rank_0_does_not_come() -> None:
