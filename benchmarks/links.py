@@ -68,13 +68,15 @@ class Line:
         return max(self.sent) / self.least
 
 
-def measure(fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace) -> Line:
+def measure(
+    fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace, env: dict[str, str] | None = None
+) -> Line:
     """One job. SystemExit with its output if it fails."""
     where = ",".join(f"host{host}:{ranks}" for host in range(1, hosts + 1))
     program = ROOT / "tests" / "cluster" / "cluster_traffic.py"
     size = options.mib * MIB
     words = [sys.executable, program, "eth0", str(size), str(options.repetitions)]
-    job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words)
+    job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words, env=env)
     result = job.finish(300)
     if result.returncode != 0:
         raise SystemExit(f"the job on {where} failed:\n{result.stdout}\n{result.stderr}")

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
-from horovod._bootstrap import mpi_world
+from horovod._bootstrap import descriptors, mpi_world
 from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.dialer import Dialer, elsewhere, family_of
 from horovod._bootstrap.fixed_address import (
@@ -79,13 +79,14 @@ def prepared(
         if identity.rank != 0:
             yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
+        _require_descriptors(identity.size)
         key, port = secrets.token_bytes(KEY_BYTES), 0
         addresses = [_LOOPBACK] if one_host else _own_addresses()
         listen_on = addresses
         if isinstance(way, FixedAddress):
             key, port, listen_on = way.key, way.port, _named(way, addresses)
         try:
-            server = RendezvousServer(key, listen_on, port, identity.size).start()
+            server = RendezvousServer(key, listen_on, port, identity.size, threads=2).start()
         except OSError as error:
             raise HorovodInternalError(
                 f"rank 0 cannot listen on {', '.join(listen_on)}, port {port or 'any'}: {error}; choose "
@@ -97,6 +98,14 @@ def prepared(
                 yield place, _left(deadline)
         finally:
             server.retire()
+
+
+def _require_descriptors(size: int) -> None:
+    descriptors.raise_limit()
+    try:
+        descriptors.require(size, f"rank 0 and the rendezvous of {size} ranks")
+    except OSError as error:
+        raise HorovodInternalError(str(error.strerror)) from error
 
 
 def _left(deadline: float) -> float:
