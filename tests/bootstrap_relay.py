@@ -34,6 +34,7 @@ class Relay:
         self._listener = socket.create_server(listen)
         self.address: Address = self._listener.getsockname()
         self.connections = 0
+        self.ended = 0  # of these
         self.most_passed = 0  # bytes in one direction of one connection
         self._closing = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -59,6 +60,10 @@ class Relay:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
+        self._pass_on(near)
+        self.ended += 1
+
+    def _pass_on(self, near: socket.socket) -> None:
         kind = ""
         with near, contextlib.suppress(OSError):
             if self._target is None:

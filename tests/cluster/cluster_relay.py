@@ -4,7 +4,7 @@ Listens at `address` and `port`, in the namespace that it is started in. With a 
 that stands for listening on all ports. What comes goes on from host1, whose namespace is named, to the same
 port of `target` there; or, if another address of host1 was meant, to the door there that belongs to the
 same process. `change` is "nothing", or "frames": then a bit of what host1 says after the handshake is
-flipped. Prints "ready", and counts what came when its input ends.
+flipped. Prints "ready", and for every line of input a line that counts what came.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def main() -> None:
     os.setuid(12345)
     with relay:
         print("ready", flush=True)
-        sys.stdin.read()
-        print(json.dumps({"connections": relay.connections, "passed": relay.most_passed}))
+        for _ in sys.stdin:
+            counts = {"connections": relay.connections, "ended": relay.ended, "passed": relay.most_passed}
+            print(json.dumps(counts), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ with RendezvousServer(bytes.fromhex(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
     print("ready", flush=True)
     sys.stdin.read()
 """
+_PATIENT = {"HOROVOD_START_TIMEOUT": "60", "HOROVOD_GLOO_TIMEOUT_SECONDS": "60"}
 Environment = dict[str, str]
 
 
@@ -148,16 +149,15 @@ class Started:
 
 @contextlib.contextmanager
 def started(
-    hosts: Hosts, way: str, home: Path, address: str = "host1", seconds: float = 20, names: Path | None = None
+    hosts: Hosts, way: str, home: Path, address: str = "host1", names: Path | None = None
 ) -> Iterator[Started]:
-    """Starts the job. ``address`` leads to rank 0 as rank 1's user has named it, and ``names`` is the
-    /etc/hosts of host2. Rank 1 gives up after ``seconds``."""
+    """Starts the job. ``address`` is what rank 1's user calls rank 0, ``names`` the /etc/hosts of host2."""
     home.mkdir(exist_ok=True)
     (home / "mpi4py.py").write_text("raise ImportError\n")  # hides one that may be installed
     processes: list[subprocess.Popen[str]] = []
     try:
         if way == HOROVODRUN:
-            words = ["-np", "2", "-H", "host1,host2", "--start-timeout", str(seconds)]
+            words = ["-np", "2", "-H", "host1,host2", "--start-timeout", "60"]
             processes.append(ClusterJob(hosts, *words, sys.executable, RANK, "well").process)
         else:
             if way == _HAND:
@@ -167,11 +167,10 @@ def started(
                 assert server.stdout is not None and server.stdout.readline() == "ready\n"
             variables = {**FOUND, **NAMED}[way]
             rank = [sys.executable, str(RANK), "well"]
-            patient = {"HOROVOD_START_TIMEOUT": "60", "HOROVOD_GLOO_TIMEOUT_SECONDS": "60"}
-            hasty = {"HOROVOD_START_TIMEOUT": str(seconds), "HOROVOD_GLOO_TIMEOUT_SECONDS": str(seconds)}
-            processes.append(_start(hosts, 1, home, {**variables(0, "host1"), **patient}, rank))
+            processes.append(_start(hosts, 1, home, variables(0, "host1"), rank))
+            named = address if way in NAMED else "host1"
             mounts = [] if names is None else [(names, Path("/etc/hosts"))]
-            processes.append(_start(hosts, 2, home, {**variables(1, address), **hasty}, rank, mounts))
+            processes.append(_start(hosts, 2, home, variables(1, named), rank, mounts))
         yield Started(*processes[-2:])
     finally:
         for process in processes:
@@ -190,7 +189,7 @@ def _start(
     kept = {name: value for name, value in os.environ.items() if not _FOREIGN.fullmatch(name)}
     return subprocess.Popen(
         hosts.words(host, *words, mounts=mounts or ()),
-        env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{home}", "HOME": str(home), **env},
+        env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{home}", "HOME": str(home), **_PATIENT, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cluster_hosts import ROOT, Hosts, run
 from cluster_starts import FOUND, HOROVODRUN, NAMED, PORT, started
+from runner_util import wait_until
 
 RELAY = Path(__file__).with_name("cluster_relay.py")
 HANDSHAKE_BYTES = 80  # the longer direction
@@ -32,8 +33,10 @@ class Spy:
         self._process = process
 
     def counts(self) -> dict[str, int]:
-        text, _ = self._process.communicate("", timeout=30)
-        counted: dict[str, int] = json.loads(text)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        counted: dict[str, int] = json.loads(self._process.stdout.readline())
         return counted
 
 
@@ -69,19 +72,18 @@ def only_the_shared_address(hosts: Hosts, through: str) -> Iterator[None]:
     """host2 gets to host1 by no other, and that address leads elsewhere. ssh from host1 still works."""
     space = hosts.namespace(2)
     docker = [f"{SHARED}/16", "dev", "docker0"]
-    six = ["ip", "netns", "exec", space, "ip6tables", "-w"]
-    closed = ["-p", "tcp", "--syn", "-j", "REJECT"]
+    routes = [[SHARED, "via", through], ["blackhole", "2001:db8::1"]]
     run("ip", "-n", space, "addr", "del", *docker)
-    run("ip", "-n", space, "route", "add", SHARED, "via", through)
     try:
+        for route in routes:
+            run("ip", "-n", space, "route", "add", *route)
         for address in ("192.0.2.1", "198.51.100.1"):
-            hosts.iptables(2, "-A", "OUTPUT", "-d", address, *closed)
-        run(*six, "-A", "OUTPUT", "-d", "2001:db8::1", *closed)
+            hosts.iptables(2, "-A", "OUTPUT", "-d", address, "-p", "tcp", "--syn", "-j", "REJECT")
         yield
     finally:
         hosts.mend(2)
-        run(*six, "-F")
-        run("ip", "-n", space, "route", "del", SHARED)
+        for route in routes:
+            run("ip", "-n", space, "route", "del", *route)
         run("ip", "-n", space, "addr", "add", *docker)
 
 
@@ -105,12 +107,16 @@ def test_who_passes_a_connection_on_is_refused(hosts: Hosts, way: str, tmp_path:
         only_the_shared_address(hosts, "192.0.2.3"),
         redirected(hosts, 3, "PREROUTING"),
         relay(hosts, 3, ANY, REDIRECTED, "192.0.2.1", "nothing") as spy,
-        started(hosts, way, tmp_path / "home", address=SHARED, seconds=6) as job,
+        started(hosts, way, tmp_path / "home", address=SHARED) as job,
     ):
+        # Some look for rank 0 again and again; the first time they would not say more than the handshake.
+        last = job.processes[-1]
+        wait_until(lambda: last.poll() is not None or spy.counts()["ended"] >= 4, 60, "nothing was passed on")
+        last.kill()
         codes, output = job.outcome(last=1)
         counts = spy.counts()
-    assert 0 not in codes and SHARED in output and "the other end refused" in output, output
-    assert counts["connections"] > 0 and counts["passed"] <= HANDSHAKE_BYTES, counts
+    assert 0 not in codes, output
+    assert counts["connections"] > 0 and counts["passed"] <= HANDSHAKE_BYTES, (counts, output)
 
 
 @pytest.mark.parametrize("change", ["nothing", "frames"])
