@@ -65,6 +65,7 @@ Bytes opened(SecureLink& link, const Bytes& line, size_t wanted, int* error) {
   size_t written = 0;
   int pair[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
+  if (line.empty()) shutdown(pair[1], SHUT_WR);
   while (all.stretch.bytes > 0) {
     if (written < line.size()) {
       ssize_t sent = send(pair[1], line.data() + written, std::min<size_t>(50000, line.size() - written), 0);
