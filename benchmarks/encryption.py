@@ -14,13 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from links import LINK_TARGET, MIB, Line, circumstances, measure
+from links import LINK_TARGET, MIB, Hosts, Line, circumstances, measure, why_not
 from section import Section
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "cluster"))
-
-from cluster_hosts import Hosts, why_not  # noqa: E402
 
 SECTION = Section(
     "encryption",
