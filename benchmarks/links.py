@@ -23,7 +23,7 @@ from pathlib import Path
 from section import Section
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+sys.path[1:1] = [str(ROOT / "tests" / "cluster"), str(ROOT / "tests")]
 
 from cluster_hosts import Hosts, why_not  # noqa: E402
 from cluster_job import ClusterJob  # noqa: E402
@@ -68,13 +68,15 @@ class Line:
         return max(self.sent) / self.least
 
 
-def measure(fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace) -> Line:
+def measure(
+    fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace, env: dict[str, str] | None = None
+) -> Line:
     """One job. SystemExit with its output if it fails."""
     where = ",".join(f"host{host}:{ranks}" for host in range(1, hosts + 1))
     program = ROOT / "tests" / "cluster" / "cluster_traffic.py"
     size = options.mib * MIB
     words = [sys.executable, program, "eth0", str(size), str(options.repetitions)]
-    job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words)
+    job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words, env=env)
     result = job.finish(300)
     if result.returncode != 0:
         raise SystemExit(f"the job on {where} failed:\n{result.stdout}\n{result.stderr}")

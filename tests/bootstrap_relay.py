@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+Address = tuple[str, int]
 # The kind of connection, whether the bytes go towards the address, how many went before, and the bytes.
 Change = Callable[[str, bool, int, bytes], bytes]
 
@@ -17,22 +18,23 @@ def unchanged(kind: str, forth: bool, before: int, data: bytes) -> bytes:
 
 
 class Relay:
-    """A context manager. Without `target` every connection says itself, in a line, where it goes and why.
-
-    That stands for a place on the network path, through which connections go without knowing.
+    """A context manager. `target` may depend on the connection. Without it every connection says itself, in a
+    line, where it goes and why: that stands for a place on the network path, through which connections go
+    without knowing.
     """
 
     def __init__(
         self,
-        target: tuple[str, int] | None = None,
+        target: Address | Callable[[socket.socket], Address] | None = None,
         change: Change = unchanged,
-        listen: tuple[str, int] = ("127.0.0.2", 0),
+        listen: Address = ("127.0.0.2", 0),
     ) -> None:
         self._target = target
         self._change = change
         self._listener = socket.create_server(listen)
-        self.address: tuple[str, int] = self._listener.getsockname()
+        self.address: Address = self._listener.getsockname()
         self.connections = 0
+        self.ended = 0  # of these
         self.most_passed = 0  # bytes in one direction of one connection
         self._closing = False
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -58,11 +60,17 @@ class Relay:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
-        target, kind = self._target, ""
+        self._pass_on(near)
+        self.ended += 1
+
+    def _pass_on(self, near: socket.socket) -> None:
+        kind = ""
         with near, contextlib.suppress(OSError):
-            if target is None:
+            if self._target is None:
                 host, port, kind = near.makefile("r", buffering=1, newline="\n").readline().split(" ", 2)
                 target, kind = (host, int(port)), kind.strip()
+            else:
+                target = self._target(near) if callable(self._target) else self._target
             with socket.create_connection(target) as far, selectors.DefaultSelector() as selector:
                 selector.register(near, selectors.EVENT_READ, far)
                 selector.register(far, selectors.EVENT_READ, near)

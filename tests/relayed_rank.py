@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 
 import numpy as np
 
@@ -38,15 +39,18 @@ def divert() -> None:
 
 def work() -> str:
     hvd.init()
+    several = [hvd.allreduce_async(np.ones(3), op=hvd.Sum, name=f"s{number}") for number in range(3)]
+    assert all((hvd.synchronize(handle) == 2).all() for handle in several)
     for number in range(20):
         total = hvd.allreduce(np.full(1000, hvd.rank() + 1.0), op=hvd.Sum, name=f"x{number}")
         assert (total == 3).all()
     text = "P" * 3000
     assert hvd.broadcast_object(text if hvd.rank() == 0 else None, 0) == text
     assert hvd.allgather_object(text) == [text] * 2
-    for number in range(20):  # long enough for some heartbeats
+    for number in range(25):  # long enough for some heartbeats
         hvd.allreduce(np.ones(3), name=f"y{number}")
         hvd.broadcast_object(number, number % 2)
+        time.sleep(0.06)
     hvd.shutdown()
     return "done"
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import selectors
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from bootstrap_ranks import KEY
 
-from horovod._bootstrap import doorway
+from horovod._bootstrap import doorway, meeting
 from horovod._bootstrap.auth import Session, purpose_tag
 from horovod._bootstrap.builder import MESH, Builder
 from horovod._bootstrap.dialer import Dialer
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.doorway import Crowd, Doorway
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity, Meeting
 from horovod._bootstrap.membership import Membership, Outgoing, failure
@@ -34,7 +39,9 @@ def test_slow_but_honest_peers_are_not_crowded_out() -> None:
         arrived.append(purpose)
         opened.append(sock)
 
-    door = Doorway(inside, listener, KEY, {purpose_tag(KEY, "x"): "x"}, accepted, capacity=20)
+    crowd = Crowd()
+    crowd.capacity = 20
+    door = Doorway(inside, listener, KEY, {purpose_tag(KEY, "x"): "x"}, accepted, crowd)
     targets = [(socket.AF_INET, listener.getsockname())]
     dialers = [Dialer(outside, KEY, "x", targets, lambda sock, _: opened.append(sock)) for _ in range(400)]
     deadline = time.monotonic() + 30
@@ -60,12 +67,73 @@ def test_slow_but_honest_peers_are_not_crowded_out() -> None:
 
 
 def test_room_for_all_that_are_expected() -> None:
-    with RendezvousServer(KEY, ["127.0.0.1", "127.0.0.2"], clients=5000) as server:
-        assert all(door._capacity >= 5000 for door in server._doorways.values())
-    # Without, the listeners of a process share what strangers may use up.
-    with RendezvousServer(KEY, ["127.0.0.1", "127.0.0.2"]) as server:
-        total = sum(door._capacity for door in server._doorways.values())
-        assert total <= doorway.default_capacity()
+    assert RendezvousServer(KEY, clients=5000, threads=2)._crowd.capacity >= 5000
+
+
+def test_all_doors_of_a_process_share_what_strangers_may_use_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also those of a rank 0 that has the rendezvous as well, as under mpirun: in two threads."""
+    servers: list[RendezvousServer] = []
+
+    class Noted(RendezvousServer):
+        def start(self) -> RendezvousServer:
+            servers.append(self)
+            return super().start()
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(meeting, "RendezvousServer", Noted)
+    told = Meeting("test", "NOBODY_HAS_THIS", local=(0, 2))
+    identity = Identity(0, 2, 0, 1, 0, 1, "a", meeting=told)
+    with contextlib.ExitStack() as opened:
+        monkeypatch.setattr(doorway, "limit", lambda: 400)
+        place, _ = opened.enter_context(meeting.prepared(identity, identity, [0, 1], "crowd", 10))
+        builder = opened.enter_context(Builder(place, 10, 3, "scope"))
+        builder.key = KEY  # as if the world were known
+        listeners = [socket.create_server((host, 0), backlog=200) for host in ("127.0.0.1", "127.0.0.2")]
+        builder._open_doorways(listeners, [(MESH, 1)])
+        assert place.rendezvous is not None
+        for address in [place.rendezvous, *(listener.getsockname() for listener in listeners)]:
+            for _ in range(100):
+                sock = opened.enter_context(socket.socket())
+                sock.setblocking(False)
+                sock.connect_ex(address)
+        crowds = [servers[0]._crowd.strangers, builder._doorways[0]._crowd.strangers]
+        most = 0
+        until = time.monotonic() + 20
+        while most < 100:
+            assert time.monotonic() < until
+            for key, _ in builder._selector.select(0.01):
+                key.data()
+            most = max(most, sum(map(len, crowds)))
+        for _ in range(20):  # and it stays so
+            for key, _ in builder._selector.select(0.01):
+                key.data()
+            for door in builder._doorways:
+                door.tick(time.monotonic())
+            assert sum(map(len, crowds)) <= 100
+
+
+def test_a_rank_0_that_has_the_rendezvous_names_a_limit_that_is_too_low(tmp_path: Path) -> None:
+    code = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))\n"
+        "import horovod.numpy as hvd\n"
+        "hvd.init()\n"
+    )
+    env = {
+        "OMPI_COMM_WORLD_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "40",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "40",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode != 0
+    assert "rendezvous of 40 ranks" in done.stderr and "raise the hard limit" in done.stderr, done.stderr
 
 
 def test_a_peer_that_tries_again_is_let_in() -> None:

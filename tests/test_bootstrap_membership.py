@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from typing import Any
 
 import pytest
 
-from horovod._bootstrap.frames import FrameError
+from horovod._bootstrap.frames import MAX_FRAME_BYTES, FrameError
 from horovod._bootstrap.membership import Membership, Outgoing
 from horovod._bootstrap.protocol import READY
 from horovod._bootstrap.roster import pack, unpack
@@ -148,6 +150,8 @@ def test_nonsense_is_answered_and_forgotten() -> None:
         join(1, 5),
         {**join(1, 0), "info": 3},
         {**join(1, 0), "timeout": "soon"},
+        {**join(1, 0), "remaining": "nan"},  # neither before nor after any time
+        {**join(1, 0), "peer_timeout": 1e400},
         {**join(1, 0), "agree": 1},
     ):
         assert texts(membership.join(1, message, 0.0)).keys() == {1}
@@ -170,6 +174,7 @@ def test_the_list_of_the_ranks_is_short() -> None:
     packed = pack(infos)
     assert unpack(packed) == infos
     assert len(packed) < 30 * len(infos)
-    for bad in ("", "x", "=" * 8, packed[:-8], pack({}), packed.replace(packed[50], "!")):  # type: ignore[arg-type]
+    large = base64.b64encode(zlib.compress(b"[" + b" " * MAX_FRAME_BYTES + b"]")).decode()
+    for bad in ("", "x", "=" * 8, packed[:-8], pack({}), packed.replace(packed[50], "!"), large):  # type: ignore[arg-type]
         with pytest.raises(FrameError):
             unpack(bad)

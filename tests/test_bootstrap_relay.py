@@ -7,7 +7,10 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from bootstrap_ranks import KEY
@@ -81,12 +84,52 @@ def test_a_flipped_bit_ends_the_job(kind: str, forth: bool) -> None:
         assert "wrong authentication code" in result["error"], result
 
 
-@pytest.mark.parametrize("kind", ["rendezvous", "control", "liveness"])
-def test_a_repeated_frame_ends_the_job(kind: str) -> None:
-    def repeat(what: str, towards: bool, before: int, data: bytes) -> bytes:
-        return data * 2 if what.startswith(kind) and towards and before == FORTH_BYTES else data
+class Meddler:
+    """Holds the first frame of a connection back until there is a second one; then changes their order.
 
-    for result in run(repeat):
+    Towards the rank if that asks the server, as it then waits for an answer; else towards rank 0.
+    """
+
+    def __init__(self, kind: str, order: Callable[[list[bytes]], list[bytes]]) -> None:
+        self._kind = kind
+        self._order = order
+        self._forth = kind != "rendezvous"
+        self._handshake = FORTH_BYTES if self._forth else BACK_BYTES
+        self._held: dict[int, bytes | None] = {}  # by connection, each of which has a thread; None when done
+
+    def __call__(self, what: str, towards: bool, before: int, data: bytes) -> bytes:
+        me = threading.get_ident()
+        held = self._held.get(me, b"")
+        if not what.startswith(self._kind) or towards != self._forth or before < self._handshake:
+            return data
+        if held is None:
+            return data
+        held += data
+        first = self._size(held)
+        end = first + self._size(held[first:])
+        if not first < end <= len(held):
+            self._held[me] = held
+            return b""
+        self._held[me] = None
+        return b"".join(self._order([held[:first], held[first:end]])) + held[end:]
+
+    def _size(self, data: bytes) -> int:
+        """Of the frame that begins here: length, content and code; 0 if that can't be told yet."""
+        order: Literal["big", "little"] = "big" if self._kind == "rendezvous" else "little"
+        return 4 + 16 + int.from_bytes(data[:4], order) if len(data) >= 4 else 0
+
+
+ORDERS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "repeated": lambda frames: [frames[0], *frames],
+    "swapped": lambda frames: frames[::-1],
+    "left out": lambda frames: frames[1:],
+}
+
+
+@pytest.mark.parametrize("kind", ["rendezvous", "control", "liveness"])
+@pytest.mark.parametrize("order", ["repeated", "swapped", pytest.param("left out", marks=pytest.mark.slow)])
+def test_frames_in_another_order_end_the_job(kind: str, order: str) -> None:
+    for result in run(Meddler(kind, ORDERS[order])):
         assert "wrong authentication code" in result["error"], result
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import statistics
 import time
 
 import pytest
 from bootstrap_ranks import KEY, ranks
 
+from horovod._bootstrap import shared_memory
+from horovod._bootstrap.builder import CONTROL, Builder
+from horovod._bootstrap.dialer import Dialer
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.server import RendezvousServer
 from horovod._bootstrap.world import World, connect
@@ -84,6 +88,29 @@ def test_memory_is_not_shared_with_another_user(stranger: int) -> None:
                     assert "runs as another user" in result["error"], result
                 else:
                     assert result["transport"] == "tcp", result
+
+
+def test_who_offers_memory_checks_the_user_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other end might not: it gets neither a connection nor the memory."""
+    identity = Identity(0, 2, 0, 2, 0, 1, "a", rendezvous=("127.0.0.1", 1), key=KEY)
+    with Builder(identity, 10, 3, "scope") as builder, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(b"\0horovod-test-" + os.urandom(8).hex().encode())
+        listener.listen()
+        builder.key, builder.memory = KEY, shared_memory.create(4096)
+        builder._open_doorways([listener], [(CONTROL, 1)])
+        monkeypatch.setattr("horovod._bootstrap.builder.os.geteuid", lambda: 12345)
+        opened: list[socket.socket] = []
+        target = [(socket.AF_UNIX, listener.getsockname())]
+        purpose = builder._purpose(CONTROL, 1, 0)
+        dialer = Dialer(builder._selector, KEY, purpose, target, lambda sock, _: opened.append(sock))
+        deadline = time.monotonic() + 10
+        while not opened:
+            assert not dialer.gave_up and time.monotonic() < deadline, dialer.problem
+            for key, _ in builder._selector.select(0.01):
+                key.data()
+        with opened[0] as sock:
+            sock.settimeout(10)
+            assert sock.recv(1) == b"" and not builder.links
 
 
 def test_over_ipv6() -> None:

@@ -17,7 +17,7 @@ from horovod._bootstrap import descriptors, shared_memory
 from horovod._bootstrap.auth import Session, purpose_tag, world_key
 from horovod._bootstrap.client import RendezvousClient
 from horovod._bootstrap.dialer import Address, Dialer, elsewhere, family_of
-from horovod._bootstrap.doorway import Doorway, default_capacity
+from horovod._bootstrap.doorway import Crowd, Doorway
 from horovod._bootstrap.frames import Message
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.protocol import CROWDED_SECONDS, PROTOCOL, READY
@@ -356,9 +356,10 @@ class Builder:
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
 
-        capacity = default_capacity(len(listeners), len(links))
+        # Without a launcher of ours this process also has the rendezvous, in a thread.
+        crowd = Crowd(len(links), threads=1 if self._identity.meeting is None or self._rank > 0 else 2)
         self._doorways = [
-            Doorway(self._selector, listener, self.key, self._expected, arrived, capacity)
+            Doorway(self._selector, listener, self.key, self._expected, arrived, crowd)
             for listener in listeners
         ]
 

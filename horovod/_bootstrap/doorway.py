@@ -1,7 +1,7 @@
 """Lets connections in, but only those that authenticate, and keeps the rest from using up the process.
 
-A stranger costs one descriptor and about 2 KB for at most a few seconds: their number is capped, the oldest
-is dropped first. Nothing a stranger sends is looked at except the fixed-size proof.
+A stranger costs one descriptor and about 2 KB for at most a few seconds: their number is capped for the whole
+process, the oldest is dropped first. Nothing a stranger sends is looked at except the fixed-size proof.
 """
 
 from __future__ import annotations
@@ -24,20 +24,37 @@ _ACCEPTS_PER_TURN = 64  # so that a flood can't keep the loop from everything el
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def default_capacity(doorways: int = 1, honest: int = 0) -> int:
-    """Strangers at a time: a quarter of the descriptors this process may have, at most 1024.
-
-    For all ``doorways`` of a process together, but each must have room for the ``honest`` ones it expects.
-    """
-    return max(16, honest, min(1024, limit() // 4) // max(1, doorways))
+def default_capacity() -> int:
+    """Strangers at a time in this process: a quarter of the descriptors it may have, at most 1024."""
+    return min(1024, limit() // 4)
 
 
 class _Stranger:
-    def __init__(self, sock: socket.socket, acceptor: Acceptor, arrived: float) -> None:
+    def __init__(self, sock: socket.socket, door: Doorway, acceptor: Acceptor, arrived: float) -> None:
         self.sock = sock
+        self.door = door
         self.acceptor = acceptor
         self.arrived = arrived
         self.authentication = Authentication(sock, acceptor)
+
+
+class Crowd:
+    """The strangers at all doorways of one selector, who share one limit.
+
+    There is room for the ``honest`` ones that are expected. ``threads`` of the process have doorways at the
+    same time, and divide what it may have.
+    """
+
+    def __init__(self, honest: int = 0, threads: int = 1) -> None:
+        self.capacity = max(16, honest, default_capacity() // threads)
+        self.strangers: dict[_Stranger, None] = {}  # in order of arrival
+        self.patience = CROWDED_SECONDS
+        self.crowded_out = 0  # strangers, since somebody made it or the patience has grown
+
+    def adapt(self, patience: float) -> None:
+        """To how long the honest ones take, or to there being none."""
+        self.patience = max(CROWDED_SECONDS, min(patience, CROWDED_SECONDS_AT_MOST))
+        self.crowded_out = 0
 
 
 class Doorway:
@@ -45,7 +62,7 @@ class Doorway:
 
     `expected` maps the tags of the acceptable purposes to them, see Acceptor; the caller may change it
     meanwhile. `on_open(socket, purpose, session)` takes ownership of an authenticated, non-blocking socket.
-    Call tick() at least every next_wait() seconds. Owns the listener.
+    Call tick() at least every next_wait() seconds. Owns the listener. A `crowd` belongs to one selector.
     """
 
     def __init__(
@@ -55,7 +72,7 @@ class Doorway:
         key: bytes,
         expected: Mapping[bytes, str],
         on_open: Callable[[socket.socket, str, Session], None],
-        capacity: int | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self._selector = selector
         self._listener = listener
@@ -63,10 +80,8 @@ class Doorway:
         self._expected = expected
         self._place = place_of(listener.getsockname())
         self._on_open = on_open
-        self._capacity = default_capacity() if capacity is None else capacity
-        self._strangers: dict[_Stranger, None] = {}  # in order of arrival
-        self._patience = CROWDED_SECONDS
-        self._crowded_out = 0  # strangers, since somebody made it or the patience has grown
+        self._crowd = crowd or Crowd()
+        self._strangers = self._crowd.strangers
         self._paused_until: float | None = None
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -77,7 +92,7 @@ class Doorway:
             self._selector.unregister(self._listener)
         self._paused_until = None
         self._listener.close()
-        for stranger in list(self._strangers):
+        for stranger in [each for each in self._strangers if each.door is self]:
             self._drop(stranger)
 
     def tick(self, now: float) -> None:
@@ -101,15 +116,15 @@ class Doorway:
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
             now = time.monotonic()
-            if len(self._strangers) >= self._capacity:
+            if len(self._strangers) >= self._crowd.capacity:
                 oldest = next(iter(self._strangers))
-                if now - oldest.arrived < self._patience:
-                    self._pause(oldest.arrived + self._patience)
+                if now - oldest.arrived < self._crowd.patience:
+                    self._pause(oldest.arrived + self._crowd.patience)
                     return
                 self._drop(oldest)
-                self._crowded_out += 1
-                if self._crowded_out >= self._capacity:
-                    self._adapt(2 * self._patience)
+                self._crowd.crowded_out += 1
+                if self._crowd.crowded_out >= self._crowd.capacity:
+                    self._crowd.adapt(2 * self._crowd.patience)
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
@@ -125,7 +140,7 @@ class Doorway:
 
     def _welcome(self, sock: socket.socket, now: float) -> None:
         try:
-            stranger = _Stranger(sock, Acceptor(self._key, self._expected, self._place), now)
+            stranger = _Stranger(sock, self, Acceptor(self._key, self._expected, self._place), now)
         except OSError:
             sock.close()
             return
@@ -142,14 +157,10 @@ class Doorway:
             return
         if session is None:
             return
-        self._adapt(2 * (time.monotonic() - stranger.arrived))
+        self._crowd.adapt(2 * (time.monotonic() - stranger.arrived))
         del self._strangers[stranger]
         self._selector.unregister(stranger.sock)
         self._on_open(stranger.sock, stranger.acceptor.purpose, session)
-
-    def _adapt(self, patience: float) -> None:
-        self._patience = max(CROWDED_SECONDS, min(patience, CROWDED_SECONDS_AT_MOST))
-        self._crowded_out = 0
 
     def _drop(self, stranger: _Stranger) -> None:
         del self._strangers[stranger]

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
-from horovod._bootstrap import mpi_world
+from horovod._bootstrap import descriptors, mpi_world
 from horovod._bootstrap.auth import KEY_BYTES, Session
 from horovod._bootstrap.dialer import Dialer, elsewhere, family_of
 from horovod._bootstrap.fixed_address import (
@@ -90,6 +90,7 @@ def prepared(
         if identity.rank != 0:
             yield _find(way, identity, one_host, deadline, timeout), _left(deadline)
             return
+        _require_descriptors(identity.size)
         key = secrets.token_bytes(KEY_BYTES)
         ports: tuple[int, ...] = (0,)
         addresses = [_LOOPBACK] if one_host else _own_addresses()
@@ -110,7 +111,7 @@ def _listen(key: bytes, addresses: Sequence[str], ports: Sequence[int], clients:
     problem: OSError | None = None
     for port in ports:
         try:
-            return RendezvousServer(key, addresses, port, clients).start()
+            return RendezvousServer(key, addresses, port, clients, threads=2).start()
         except OSError as error:
             problem = error
     numbers = " or ".join(str(port or "any") for port in ports)
@@ -118,6 +119,14 @@ def _listen(key: bytes, addresses: Sequence[str], ports: Sequence[int], clients:
         f"rank 0 cannot listen on {', '.join(addresses)}, port {numbers}: {problem}; choose another port "
         "with HOROVOD_GLOO_RENDEZVOUS_PORT"
     ) from problem
+
+
+def _require_descriptors(size: int) -> None:
+    descriptors.raise_limit()
+    try:
+        descriptors.require(size, f"rank 0 and the rendezvous of {size} ranks")
+    except OSError as error:
+        raise HorovodInternalError(str(error.strerror)) from error
 
 
 def _left(deadline: float) -> float:

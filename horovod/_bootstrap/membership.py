@@ -9,6 +9,7 @@ text. Time is an argument (time.monotonic); every method returns what to send to
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field
@@ -217,7 +218,11 @@ def _parse_join(client: int, message: Message, now: float) -> tuple[str, Member]
     if not 0 <= rank < size <= _MAX_SIZE:
         raise ValueError(f"rank {rank} of {size}")
     info = message["info"]
-    timeout, peer_timeout = float(message["timeout"]), float(message["peer_timeout"])
+    timeout, peer_timeout, remaining = (
+        float(message[name]) for name in ("timeout", "peer_timeout", "remaining")
+    )
+    if not all(map(math.isfinite, (timeout, peer_timeout, remaining))):
+        raise ValueError("a time that never comes")  # of an infinite number, or a text that stands for one
     member = Member(
         client=client,
         rank=rank,
@@ -228,7 +233,7 @@ def _parse_join(client: int, message: Message, now: float) -> tuple[str, Member]
         info=info,
         timeout=timeout,
         peer_timeout=peer_timeout,
-        deadline=now + float(message["remaining"]),
+        deadline=now + remaining,
         heard=now,
         pinged=now,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from horovod._bootstrap.auth import Session, check_key, purpose_tag
 from horovod._bootstrap.dialer import family_of
-from horovod._bootstrap.doorway import Doorway, default_capacity
+from horovod._bootstrap.doorway import Crowd, Doorway
 from horovod._bootstrap.frames import Body, Decoder, FrameError, Message, Sealer, encode
 from horovod._bootstrap.membership import Membership, Outgoing, failure
 from horovod._bootstrap.protocol import CROWDED_SECONDS, PURPOSE
@@ -44,14 +44,20 @@ class RendezvousServer:
 
     `key` is the job's 32 bytes; `hosts` are the addresses to listen on, of which each worker must be able to
     reach one; `port` is the port there, 0 for any that is free. `clients` are expected at the same time.
-    The methods may be called from any thread. Also a context manager.
+    `threads` of this process have doorways, see Crowd. The methods may be called from any thread. Also a
+    context manager.
     """
 
     def __init__(
-        self, key: bytes, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0, clients: int = 0
+        self,
+        key: bytes,
+        hosts: str | Sequence[str] = "127.0.0.1",
+        port: int = 0,
+        clients: int = 0,
+        threads: int = 1,
     ) -> None:
-        self._clients = clients
         self._linger = max(_LINGER_SECONDS, CROWDED_SECONDS * clients)
+        self._crowd = Crowd(clients, threads)
         self._key = check_key(key)
         self._hosts = [hosts] if isinstance(hosts, str) else list(hosts)
         self._port = port
@@ -99,11 +105,9 @@ class RendezvousServer:
             wake_sender.setblocking(False)
             self._selector.register(wake_receiver, selectors.EVENT_READ, lambda: _drain(wake_receiver))
             for host, listener in listeners.items():
-                capacity = default_capacity(len(listeners), self._clients)
-                doorway = Doorway(
-                    self._selector, listener, self._key, self._expected, self._on_open, capacity
+                self._doorways[host] = Doorway(
+                    self._selector, listener, self._key, self._expected, self._on_open, self._crowd
                 )
-                self._doorways[host] = doorway
             # From here on the thread closes everything.
             self._thread = threading.Thread(
                 target=self._run, args=(opened.pop_all(),), name="hvd-rendezvous", daemon=True

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from horovod._bootstrap.auth import Session, purpose_tag
-from horovod._bootstrap.dialer import Dialer, family_of
-from horovod._bootstrap.doorway import Doorway
+from horovod._bootstrap.dialer import Dialer, elsewhere, family_of
+from horovod._bootstrap.doorway import Crowd, Doorway
 from horovod._bootstrap.protocol import PURPOSE
 from horovod.runner.network import Endpoint, addresses, keep_alive
 
@@ -191,6 +191,7 @@ class Probe:
 
     def reach(self, peers: Mapping[str, Sequence[Endpoint]]) -> None:
         """Tries the other hosts."""
+        peers = {name: elsewhere(endpoints) for name, endpoints in peers.items()}
 
         def report(survey: Survey) -> None:
             found = {name: [address for address, _ in survey.reached(name)] for name in peers}
@@ -222,6 +223,7 @@ class Probe:
         tag = purpose_tag(self._key, reach_purpose(request.host))
         expected = {tag: reach_purpose(request.host)}
         offered: list[tuple[str, str, int]] = []
+        crowd = Crowd()
         for interface, address in own:
             listener = socket.socket(family_of(address), socket.SOCK_STREAM)
             try:
@@ -232,13 +234,15 @@ class Probe:
                 continue
             offered.append((interface, address, listener.getsockname()[1]))
             self._doorways.append(
-                Doorway(self._selector, listener, self._key, expected, lambda sock, *_: sock.close())
+                Doorway(self._selector, listener, self._key, expected, lambda sock, *_: sock.close(), crowd)
             )
         if not offered:
             self._fail("it has no network address besides loopback")
             return
         self._listening = {"offered": offered}
         launcher = sorted(request.launcher, key=lambda endpoint: endpoint[0] != theirs)
+        if request.remote:
+            launcher = elsewhere(launcher)
         self._start_survey({"launcher": launcher}, lambda _: PURPOSE, self._connect_watch)
 
     def _connect_watch(self, survey: Survey) -> None:

@@ -1,46 +1,71 @@
-"""Another account on a host of the job, or on another one: `cluster_relay.py pid`.
+"""Accounts on two hosts that pass connections on: `cluster_relay.py namespace address port target change`
 
-Rank 0, whose network namespace is that of `pid`, has told the others all its addresses. One of them,
-172.17.0.1, this host has as well, so here one may listen on the same ports and pass on what comes. The ports
-are looked up in /proc, which is shared here; a real attacker would listen on all, and scan. Prints "ready"
-when all that rank 0 has are taken, and counts what came when its input ends.
+Listens at `address` and `port`, in the namespace that it is started in. With a rule that redirects (iptables)
+that stands for listening on all ports. What comes goes on from host1, whose namespace is named, to the same
+port of `target` there; or, if another address of host1 was meant, to the door there that belongs to the
+same process. `change` is "nothing", or "frames": then a bit of what host1 says after the handshake is
+flipped. Prints "ready", and for every line of input a line that counts what came.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-import select
+import socket
+import struct
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from bootstrap_relay import Relay
+from bootstrap_relay import Address, Relay, unchanged
 from cluster_attacker import listening
 
-SHARED, REAL = "172.17.0.1", "192.0.2.1"
-DOORS = 2  # of rank 0: the rendezvous, and where other ranks connect
+HANDSHAKE_BYTES = 72  # what the accepting end says
+_CLONE_NEWNET = 0x40000000
+_SO_ORIGINAL_DST = 80
+
+
+def meant(sock: socket.socket) -> Address:
+    """Where a connection would have gone."""
+    try:
+        data = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, 16)
+    except OSError:
+        host, port = sock.getsockname()
+        return host, port
+    port, host = struct.unpack_from("!H4s", data, 2)
+    return socket.inet_ntoa(host), port
+
+
+def flip(kind: str, forth: bool, before: int, data: bytes) -> bytes:
+    if forth or before < HANDSHAKE_BYTES:
+        return data
+    return data[:-1] + bytes([data[-1] ^ 1])
 
 
 def main() -> None:
-    victim = int(sys.argv[1])
+    namespace, address, port, target, change = sys.argv[1:]
+
+    def aim(sock: socket.socket) -> Address:
+        host, door = meant(sock)
+        there = [each for _, each in listening(os.getpid(), host)]
+        other = [each for _, each in listening(os.getpid(), target)]
+        if host == target or door not in there or len(other) != len(there):
+            return target, door
+        return target, other[there.index(door)]
+
+    relay = Relay(aim, flip if change == "frames" else unchanged, (address, int(port)))
+    with open(f"/run/netns/{namespace}") as file:  # for every socket that is made from now on
+        if ctypes.CDLL(None).setns(file.fileno(), _CLONE_NEWNET) != 0:
+            raise SystemExit("this process cannot get to host1")
     "load".encode("idna")  # the interpreter's files may be out of reach for that user
     os.setgid(12345)
     os.setuid(12345)
-    relays: list[Relay] = []
-    deadline = time.monotonic() + 30
-    # Those of the rendezvous were made first, at every address.
-    while len(listening(victim, SHARED)) < DOORS or len(listening(victim, REAL)) < DOORS:
-        if time.monotonic() > deadline:
-            raise SystemExit("rank 0 has not opened its doors")
-        time.sleep(0.01)
-    for door, target in zip(listening(victim, SHARED), listening(victim, REAL), strict=True):
-        relays.append(Relay(target, listen=door).__enter__())
-    print("ready", flush=True)
-    select.select([sys.stdin], [], [], 60)
-    connections = sum(relay.connections for relay in relays)
-    print(json.dumps({"connections": connections, "passed": max(each.most_passed for each in relays)}))
+    with relay:
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            counts = {"connections": relay.connections, "ended": relay.ended, "passed": relay.most_passed}
+            print(json.dumps(counts), flush=True)
 
 
 if __name__ == "__main__":

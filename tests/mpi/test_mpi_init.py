@@ -28,6 +28,10 @@ def test_less_than_all_threads_is_refused() -> None:
     assert "ValueError" in output and "MPI_THREAD_MULTIPLE" in output
 
 
+def test_encryption_is_refused() -> None:
+    assert "HOROVOD_ENCRYPTION=data: MPI carries the data" in refused(HOROVOD_ENCRYPTION="data")
+
+
 def test_a_forked_process_is_refused() -> None:
     program = """
 import os

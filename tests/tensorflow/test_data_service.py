@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bootstrap_relay import Relay
 from util_launch import launch
 
 pytest.importorskip("tensorflow")
 
+from horovod._bootstrap.identity import Identity
+from horovod.common.exceptions import HorovodInternalError
 from horovod.numpy import shutdown
 from horovod.tensorflow.data import compute_worker
+from horovod.tensorflow.data.compute_registry import ComputeRegistry
 from horovod.tensorflow.data.service_config import TfDataServiceConfig
 
 HERE = Path(__file__).parent
@@ -92,6 +99,57 @@ def test_a_compute_job_of_another_launcher(tmp_path: Path) -> None:
         job.kill()
         job.wait()
     assert job.returncode == 0, output
+
+
+@pytest.mark.parametrize("forth", [True, False], ids=["request", "answer"])
+def test_someone_in_between_is_noticed(forth: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the way to the registry: what was changed, or comes from another connection, is an error."""
+    handshake = 80 if forth else 72
+    connect = socket.create_connection
+    recorded: list[bytes] = []
+
+    def ask(change: Callable[[bytes], bytes]) -> None:
+        def meddle(kind: str, towards: bool, before: int, data: bytes) -> bytes:
+            return change(data) if towards == forth and before >= handshake else data
+
+        def divert(endpoint: tuple[str, int], timeout: float | None = None) -> socket.socket:
+            is_client = threading.current_thread() is threading.main_thread()
+            return connect(relay.address if is_client else endpoint, timeout)
+
+        with (
+            ComputeRegistry(config().key, ["127.0.0.1"], 1, 1) as registry,
+            Relay(registry.endpoints[0], meddle) as relay,
+            monkeypatch.context() as diverted,
+        ):
+            diverted.setattr(socket, "create_connection", divert)
+            try:
+                client = config(addresses={"lo": registry.endpoints}).compute_client()
+                client.register_dispatcher(0, "grpc://192.0.2.1:5")
+            finally:
+                # A request that is refused does nothing.
+                assert bool(registry._addresses) == (change is keep or not forth)
+
+    def keep(data: bytes) -> bytes:
+        recorded.append(data)
+        return data
+
+    def flip(place: int) -> Callable[[bytes], bytes]:
+        return lambda data: data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+    ask(keep)
+    for change in (flip(10), flip(20), lambda data: recorded[0]):  # code, content; from the first connection
+        with pytest.raises((HorovodInternalError, ValueError), match="wrong authentication code"):
+            ask(change)
+    with pytest.raises((HorovodInternalError, ValueError), match="over the limit"):
+        ask(flip(0))  # the length
+
+
+def test_the_registry_listens_where_the_job_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compute_worker._own_addresses("") == ["127.0.0.1"]
+    assert "127.0.0.1" in compute_worker._own_addresses("lo")
+    identity = Identity(0, 2, 0, 1, 0, 2, "a", addresses=("192.0.2.7",))
+    monkeypatch.setattr(compute_worker, "detect", lambda: identity)
+    assert compute_worker._own_addresses("") == ["192.0.2.7"]
 
 
 def test_wrong_values() -> None:

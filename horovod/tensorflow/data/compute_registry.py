@@ -66,8 +66,12 @@ class ComputeRegistry:
         with sock:
             try:
                 frames = FrameStream(sock, session, _REQUEST_BYTES)
-                request = frames.receive(time.monotonic() + _REQUEST_SECONDS)
-                frames.send(self._answer(request), time.monotonic() + _REQUEST_SECONDS)
+                try:
+                    answer = self._answer(frames.receive(time.monotonic() + _REQUEST_SECONDS))
+                except FrameError as error:
+                    answer = {"error": str(error)}
+                    _logger.warning("a request to the compute service: %s", error)
+                frames.send(answer, time.monotonic() + _REQUEST_SECONDS)
             except (OSError, EOFError, FrameError) as error:
                 _logger.debug("a client of the compute service is gone: %s", error)
 
