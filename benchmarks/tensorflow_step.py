@@ -3,8 +3,9 @@
     python benchmarks/tensorflow_step.py              # starts the processes, prints the tables
     python benchmarks/tensorflow_step.py --write      # and puts them into docs/benchmarks.md
 
-All contenders train in the same two processes, in turns, each round beginning with another one, with one
-thread a rank. A round's time is that of the slowest rank. Run by itself it starts again under horovodrun.
+All contenders train in the same two processes, in turns, each round beginning with another one. What is not
+distributed runs in all of them at the same time, so that it has the same share of the machine. Run by itself
+it starts again under horovodrun.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from section import Section
 
@@ -30,28 +33,34 @@ SECTION = Section(
     """
 ## Training with TensorFlow
 
-`python benchmarks/tensorflow_step.py --write`: two ranks with one thread each; contenders in turns in the
-same processes; a round's time is that of the slowest rank; medians over the rounds. *Alone* is the same `fit`
-on one rank without Horovod while the other one rests; *efficiency* is the rate of each of two ranks by that.
-*Loop* is a `tf.function` with a tape of its own, and *MultiWorkerMirrored* the same one with `tf.distribute`
-and its collectives.
+`python benchmarks/tensorflow_step.py --write`: contenders in turns in the same two processes, which begin
+each round together; times are means over the ranks, figures medians over the rounds. *Plain* is the same
+training without Horovod, in both processes at the same time but each for itself; *efficiency* is the rate
+with Horovod by the plain one: the median of what each round gave. What `fit` does before its first steps
+does not count. *Threads* are those of TensorFlow's two pools in each process. *Loop* is a `tf.function` with
+a tape of its own, and *MultiWorkerMirrored* the same one with `tf.distribute` and its collectives.
 """,
 )
 _RANK = "HOROVOD_RANK"
-_PORTS = "TENSORFLOW_STEP_PORTS"
+_PORTS, _RESULTS = "TENSORFLOW_STEP_PORTS", "TENSORFLOW_STEP_RESULTS"
 GRADIENTS = 200
 MOST_STEPS = 1000  # in a round
+UNCOUNTED = 5  # steps of each fit()
+PATIENCE = 3600.0  # seconds; only a job that hangs takes as long
 
 
 @dataclass(frozen=True)
 class Work:
-    """A model with its input, and how much faster than MultiWorkerMirroredStrategy we want to be."""
+    """A model with its input, and what we want of it: fit()'s efficiency, and a loop's rate by that of
+    MultiWorkerMirroredStrategy.
+    """
 
     title: str
     layers: Callable[[Any], list[Any]]
     shape: tuple[int, ...]
     batch: int
-    target: float | None
+    efficiency: float
+    ratio: float | None
 
 
 def cnn(keras: Any) -> list[Any]:
@@ -71,8 +80,8 @@ def mlp(keras: Any) -> list[Any]:
 
 
 WORKS = (
-    Work("CNN", cnn, (28, 28, 1), 16, target=None),
-    Work("MLP", mlp, (784,), 8, target=1.3),
+    Work("CNN", cnn, (28, 28, 1), 16, efficiency=0.9, ratio=None),
+    Work("MLP", mlp, (784,), 8, efficiency=0.95, ratio=1.3),
 )
 
 
@@ -92,16 +101,33 @@ def data_of(work: Work, steps: int, rank: int) -> tuple[Any, Any]:
     return random.normal(size=(count, *work.shape)).astype("float32"), random.integers(0, 10, count)
 
 
-class Fit:
-    """model.fit(), distributed or on one rank alone."""
+class Contender:
+    """What can be measured: something that is done step by step."""
+
+    def steps(self, count: int) -> None:
+        """Does it."""
+        raise NotImplementedError
+
+    def seconds(self, count: int) -> float:
+        """How long it takes on this rank, from when all are there."""
+        import horovod.numpy as hvd
+
+        hvd.barrier()
+        started = time.perf_counter()
+        self.steps(count)
+        return time.perf_counter() - started
+
+
+class Fit(Contender):
+    """model.fit(), distributed or each rank by itself."""
 
     def __init__(self, work: Work, distributed: bool) -> None:
         import keras
 
         import horovod.keras as hvd
 
-        self.batch, self.rests = work.batch, not distributed and hvd.rank() > 0
-        self.x, self.y = data_of(work, MOST_STEPS, hvd.rank())
+        self.batch = work.batch
+        self.x, self.y = data_of(work, UNCOUNTED + MOST_STEPS, hvd.rank())
         optimizer = keras.optimizers.SGD(0.001)
         self.model = model_of(work)
         self.model.compile(
@@ -109,16 +135,29 @@ class Fit:
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
 
-    def steps(self, count: int) -> None:
-        rows = count * self.batch
-        if not self.rests:
-            self.model.fit(self.x[:rows], self.y[:rows], self.batch, verbose=0, shuffle=False)
+    def seconds(self, count: int) -> float:
+        import keras
+
+        import horovod.numpy as hvd
+
+        times: list[float] = []
+
+        def after(step: int, logs: Any) -> None:
+            if step == UNCOUNTED - 1:
+                hvd.barrier()
+            if step in (UNCOUNTED - 1, UNCOUNTED + count - 1):
+                times.append(time.perf_counter())
+
+        rows = (UNCOUNTED + count) * self.batch
+        clock = keras.callbacks.LambdaCallback(on_train_batch_end=after)
+        self.model.fit(self.x[:rows], self.y[:rows], self.batch, verbose=0, shuffle=False, callbacks=[clock])
+        return times[1] - times[0]
 
 
-class Loop:
+class Loop(Contender):
     """A tf.function of one's own with a tape, the way that MultiWorkerMirroredStrategy is compared with."""
 
-    def __init__(self, work: Work, strategy: Any = None) -> None:
+    def __init__(self, work: Work, distributed: bool, strategy: Any = None) -> None:
         import keras
         import tensorflow as tf
 
@@ -142,7 +181,7 @@ class Loop:
                     [tf.convert_to_tensor(weight) for weight in self.weights], [], x, training=True
                 )
                 loss = loss_of(y, outputs)
-            if strategy is None:
+            if distributed:
                 tape = hvd.DistributedGradientTape(tape)
             return loss, tape.gradient(loss, self.weights)
 
@@ -166,7 +205,7 @@ class Loop:
             self.step()
 
 
-class ManyGradients:
+class ManyGradients(Contender):
     """200 tensors reduced in one tf.function, or through the numpy API, asynchronously by name."""
 
     def __init__(self, elements: int, tensorflow: bool) -> None:
@@ -206,33 +245,39 @@ class ManyGradients:
             self.reduce()
 
 
-def timed(contender: Any, count: int) -> float:
-    """Seconds that `count` steps take on the slowest rank."""
+def timed(contender: Contender, count: int) -> float:
+    """Seconds of a step, the mean over the ranks: those that keep in step end together, the others not."""
     import numpy as np
 
     import horovod.numpy as hvd
 
-    hvd.barrier()
-    started = time.perf_counter()
-    contender.steps(count)
-    elapsed = np.array(time.perf_counter() - started)
-    return float(hvd.allreduce(elapsed, op=hvd.Max))
+    return float(hvd.allreduce(np.array(contender.seconds(count)), op=hvd.Average)) / count
 
 
-def rates(contenders: Sequence[Any], rounds: int, seconds: float) -> list[float]:
-    """Steps per second of each, measured in turns."""
+def measured(contenders: Sequence[Contender], rounds: int, seconds: float) -> list[list[float]]:
+    """Seconds of a step of each in each round, in turns."""
     for contender in contenders:
         timed(contender, 3)
-    # Enough that the start of a fit() does not count.
-    counts = [
-        min(MOST_STEPS, max(10, int(seconds / (timed(contender, 10) / 10)))) for contender in contenders
-    ]
+    counts = [min(MOST_STEPS, max(10, int(seconds / timed(contender, 10)))) for contender in contenders]
     times: list[list[float]] = [[] for _ in contenders]
     for number in range(rounds):
         for i in range(len(contenders)):
             which = (i + number) % len(contenders)
-            times[which].append(timed(contenders[which], counts[which]) / counts[which])
-    return [1.0 / statistics.median(each) for each in times]
+            times[which].append(timed(contenders[which], counts[which]))
+    return times
+
+
+def rate(times: Sequence[float]) -> str:
+    return f"{1.0 / statistics.median(times):.1f}"
+
+
+def quotient(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Our rate by theirs: the median of what each round gave, in which the machine was the same for both."""
+    return statistics.median(other / mine for mine, other in zip(ours, theirs, strict=True))
+
+
+def verdict(value: float, target: float | None) -> str:
+    return "" if target is None else "pass" if value >= target else "MISS"
 
 
 def check_same(one: Loop, other: Loop) -> None:
@@ -245,40 +290,74 @@ def check_same(one: Loop, other: Loop) -> None:
         np.testing.assert_allclose(mine.numpy(), others.numpy(), atol=1e-4)
 
 
-def model_table(strategy: Any, rounds: int, seconds: float) -> str:
-    rows = [
-        "| model | parameters | fit, steps/s | alone, steps/s | efficiency | loop, steps/s "
-        "| MultiWorkerMirrored, steps/s | ratio | target | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+class Rows(NamedTuple):
+    """What a job found, as rows of the tables."""
+
+    circumstances: str
+    fits: list[list[str]]
+    loops: list[list[str]]
+    gradients: list[list[str]]
+
+
+FIT_HEADINGS = (
+    *("model", "parameters", "threads", "fit plain, steps/s", "fit, steps/s", "efficiency", "target"),
+    *("verdict", "loop plain, steps/s", "loop, steps/s", "efficiency"),
+)
+LOOP_HEADINGS = (
+    *("model", "threads", "loop, steps/s", "MultiWorkerMirrored, steps/s", "ratio", "target", "verdict"),
+)
+GRADIENT_HEADINGS = (
+    *(f"{GRADIENTS} gradients of", "one tf.function", "numpy, async by name", "ratio", "difference each"),
+)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, ["---"] * len(headings), *rows))
+
+
+def model_rows(strategy: Any, options: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
+    fits, loops = [], []
+    threads = str(options.threads) if options.threads else "default"
     for work in WORKS:
-        loops = Loop(work), Loop(work, strategy)
-        check_same(*loops)
-        contenders = [Fit(work, True), Fit(work, False), *loops]
-        fit, alone, loop, mirrored = rates(contenders, rounds, seconds)
-        ratio = loop / mirrored
-        target = "" if work.target is None else f"≥ {work.target:g}"
-        verdict = "" if work.target is None else ("pass" if ratio >= work.target else "MISS")
-        rows.append(
-            f"| {work.title} | {contenders[0].model.count_params():,} | {fit:.1f} | {alone:.1f} "
-            f"| {fit / alone:.0%} | {loop:.1f} | {mirrored:.1f} | {ratio:.2f} | {target} | {verdict} |"
+        distributed = Loop(work, True), Loop(work, False, strategy)
+        check_same(*distributed)
+        fit = Fit(work, True)
+        contenders = [Fit(work, False), fit, Loop(work, False), *distributed]
+        plain_fit, own_fit, plain_loop, own_loop, mirrored = measured(
+            contenders, options.rounds, options.seconds
         )
-    return "\n".join(rows)
+        efficiency, ratio = quotient(own_fit, plain_fit), quotient(own_loop, mirrored)
+        fits.append(
+            [
+                *(work.title, f"{fit.model.count_params():,}", threads, rate(plain_fit), rate(own_fit)),
+                *(f"{efficiency:.0%}", f"≥ {work.efficiency:.0%}", verdict(efficiency, work.efficiency)),
+                *(rate(plain_loop), rate(own_loop), f"{quotient(own_loop, plain_loop):.0%}"),
+            ]
+        )
+        target = "" if work.ratio is None else f"≥ {work.ratio:g}"
+        loops.append(
+            [
+                *(work.title, threads, rate(own_loop), rate(mirrored), f"{ratio:.2f}"),
+                *(target, verdict(ratio, work.ratio)),
+            ]
+        )
+    return fits, loops
 
 
-def gradient_table(rounds: int, seconds: float) -> str:
-    rows = [
-        f"| {GRADIENTS} gradients of | one tf.function | numpy, async by name | ratio | difference each |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+def gradient_rows(options: argparse.Namespace) -> list[list[str]]:
+    rows = []
     for elements in (256, 16384):
         contenders = [ManyGradients(elements, True), ManyGradients(elements, False)]
-        graph, arrays = (1e3 / rate for rate in rates(contenders, rounds, seconds))
-        rows.append(
-            f"| {elements * 4 // 1024} KiB | {graph:.2f} ms | {arrays:.2f} ms | {graph / arrays:.2f} "
-            f"| {(graph - arrays) / GRADIENTS * 1e3:+.1f} µs |"
+        graph, arrays = (
+            1e3 * statistics.median(times) for times in measured(contenders, options.rounds, options.seconds)
         )
-    return "\n".join(rows)
+        rows.append(
+            [
+                *(f"{elements * 4 // 1024} KiB", f"{graph:.2f} ms", f"{arrays:.2f} ms"),
+                *(f"{graph / arrays:.2f}", f"{(graph - arrays) / GRADIENTS * 1e3:+.1f} µs"),
+            ]
+        )
+    return rows
 
 
 def circumstances(np: int) -> str:
@@ -303,21 +382,18 @@ def rank_main(options: argparse.Namespace) -> None:
     )
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    if options.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before anything else of TensorFlow
 
     import horovod.tensorflow as hvd
 
     hvd.init()
     load = circumstances(hvd.size())
-    models = model_table(strategy, options.rounds, options.seconds)
-    gradients = gradient_table(options.rounds, options.seconds)
+    rows = Rows(load, *model_rows(strategy, options), gradient_rows(options) if options.threads else [])
     if hvd.rank() == 0:
-        text = f"{load}\n\n{models}\n\n{gradients}"
-        print(text, flush=True)
-        if options.write:
-            SECTION.write(text)
+        Path(os.environ[_RESULTS]).write_text(json.dumps(rows), encoding="utf-8")
     hvd.shutdown()
 
 
@@ -336,8 +412,11 @@ def parse() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--np", type=int, default=2, help="number of processes")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured")
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long a round takes, about")
+    parser.add_argument("--rounds", type=int, default=15, help="how often each is measured")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a round takes, about")
+    parser.add_argument(
+        "--threads", type=int, help="those of TensorFlow's pools, 0 for its default (default: one and that)"
+    )
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
@@ -345,23 +424,46 @@ def parse() -> argparse.Namespace:
     return options
 
 
+def run_job(options: argparse.Namespace, threads: int) -> Rows:
+    """Starts this program again under horovodrun. CalledProcessError, TimeoutExpired."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results"
+        environment = {
+            **os.environ,
+            _PORTS: ",".join(map(str, free_ports(options.np))),
+            _RESULTS: str(results),
+            "OMP_NUM_THREADS": str(threads or 1),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "KERAS_BACKEND": "tensorflow",
+        }
+        command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(options.np)]
+        command += [sys.executable, __file__, *sys.argv[1:], "--threads", str(threads)]
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=PATIENCE)
+        return Rows(*json.loads(results.read_text(encoding="utf-8")))
+
+
 def main() -> int:
-    """Entry point; starts itself again under horovodrun."""
+    """Entry point."""
     options = parse()
-    if _PORTS in os.environ:
+    if _RESULTS in os.environ:
         rank_main(options)
         return 0
-    environment = {
-        **os.environ,
-        _PORTS: ",".join(map(str, free_ports(options.np))),
-        "OMP_NUM_THREADS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "KERAS_BACKEND": "tensorflow",
-    }
-    command = [sys.executable, "-m", "horovod.runner.launch", "-np", str(options.np)]
-    command += [sys.executable, __file__, *sys.argv[1:]]
-    return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    jobs = [
+        run_job(options, threads) for threads in ([1, 0] if options.threads is None else [options.threads])
+    ]
+    text = "\n\n".join(
+        [
+            jobs[0].circumstances,
+            table(FIT_HEADINGS, [row for job in jobs for row in job.fits]),
+            table(LOOP_HEADINGS, [row for job in jobs for row in job.loops]),
+            table(GRADIENT_HEADINGS, [row for job in jobs for row in job.gradients]),
+        ]
+    )
+    print(text, flush=True)
+    if options.write:
+        SECTION.write(text)
+    return 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/turns.h"
+
 namespace hvd {
 
 // What threads that are started meanwhile inherit. Signals belong to the application's threads (Ctrl-C must
@@ -31,7 +33,10 @@ class SignalsBlocked {
 template <typename Function>
 std::thread start_thread(const char* name, Function&& function) {
   SignalsBlocked blocked;  // also until an exception has left: there may be no thread to be had
-  std::thread thread(std::forward<Function>(function));
+  std::thread thread([function = std::forward<Function>(function)]() mutable {
+    take_short_turns();
+    function();
+  });
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

@@ -1,4 +1,5 @@
 #include <sched.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,10 +9,13 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/cgroup.h"
 #include "base/processors.h"
+#include "base/thread.h"
+#include "base/turns.h"
 #include "check.h"
 #include "comm/shm_group.h"
 
@@ -270,6 +274,19 @@ TEST(quota_of_nonsense_is_none) {
   for (const char* text : {"", "\n", ":", "::", "0:", "0::", "0::relative", "garbage", "4:cpu"})
     CHECK(groups.quota(text) == 0);
   CHECK(Groups().write("/cpu/cpu.cfs_quota_us", "100000").quota("1:cpu:/") == 0);
+}
+
+TEST(threads_of_the_engine_take_short_turns) {
+  auto look = [](SchedulingAttributes* seen) {
+    if (syscall(SYS_sched_getattr, 0, seen, sizeof *seen, 0) != 0) *seen = {};
+  };
+  SchedulingAttributes ordinary{}, ours{};
+  std::thread(look, &ordinary).join();
+  start_thread("hvd-test", [&] { look(&ours); }).join();
+  CHECK(ours.policy == ordinary.policy);
+  CHECK(ours.nice == ordinary.nice);
+  if (ordinary.runtime == 0 || ordinary.policy != SCHED_OTHER) return;  // this kernel knows of no turns
+  CHECK(ours.runtime < ordinary.runtime);
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

@@ -21,6 +21,10 @@ from horovod.tensorflow.xla import compiling
 
 Groups = int | Sequence[Sequence[Any]] | None
 
+# From this size on it pays to send gradients while others are being computed. The threads that a small one
+# wakes up on each rank take more time than its sum, time that is missing where ranks compute on all cores.
+_WORTH_AN_OPERATION = 1 << 20  # bytes
+
 
 def check_groups(groups: Groups, num_groups: int) -> Groups:
     """`groups`, or what the deprecated `num_groups` stands for. ValueError if it makes no sense."""
@@ -128,7 +132,7 @@ class GradientReduction:
 
     def _reduce(self, inputs: list[Any], owners: list[Any] | None, names: list[str]) -> list[Any]:
         results = list(inputs)
-        for group in self._partition(len(inputs), owners):
+        for group in self._partition(inputs, owners):
             if len(group) == 1 and self.groups is None:
                 (i,) = group
                 results[i] = allreduce(inputs[i], name=names[i], **self._arguments(inputs[i]))
@@ -157,14 +161,15 @@ class GradientReduction:
             "process_set": self.process_set,
         }
 
-    def _partition(self, count: int, owners: list[Any] | None) -> Iterable[Sequence[int]]:
-        """Which gradients travel together."""
+    def _partition(self, inputs: list[Any], owners: list[Any] | None) -> Iterable[Sequence[int]]:
+        """Which gradients travel together. The same on all ranks."""
+        count = len(inputs)
         if isinstance(self.groups, int):
             return [group for group in split_list(range(count), min(self.groups, count)) if group]
         if self.groups is None:
-            # In a graph each goes as soon as it is there. Eagerly they are all there, and waiting for one
-            # after another would take much longer; so it would in a compiled function.
-            return [range(count)] if _executing_eagerly() or compiling() else [[i] for i in range(count)]
+            # In a graph they go as they come. Eagerly they are all there, and waiting for one after another
+            # would take much longer; so it would in a compiled function.
+            return [range(count)] if _executing_eagerly() or compiling() else _as_they_come(inputs, owners)
         if owners is None:
             raise ValueError("groups=<lists of variables> needs to know the variables of the gradients")
         group_of = {id(tf_variable(v)): number for number, group in enumerate(self.groups) for v in group}
@@ -172,6 +177,33 @@ class GradientReduction:
         for i, owner in enumerate(owners):
             groups.setdefault(group_of.get(id(owner), ("alone", i)), []).append(i)
         return groups.values()
+
+
+def _as_they_come(inputs: list[Any], owners: list[Any] | None) -> list[list[int]]:
+    """Groups of neighbours, as neighbours become ready soon after each other, and the last ones first."""
+    groups: list[list[int]] = []
+    group: list[int] = []  # still too small
+    size = 0
+    for i in reversed(range(len(inputs))):
+        bytes_here = _bytes(inputs[i], None if owners is None else owners[i])
+        if bytes_here is None:
+            groups.append([i])
+            continue
+        group.insert(0, i)
+        size += bytes_here
+        if size >= _WORTH_AN_OPERATION:
+            groups.append(group)
+            group, size = [], 0
+    return [*groups, group] if group else groups
+
+
+def _bytes(gradient: Any, owner: Any) -> int | None:
+    """The size of a gradient, if all ranks know it alike: of tensors that are no variables they may not."""
+    if isinstance(gradient, tf.IndexedSlices) or not isinstance(owner, tf.Variable):
+        return None
+    return (
+        int(owner.shape.num_elements()) * int(gradient.dtype.size) if owner.shape.is_fully_defined() else None
+    )
 
 
 def _of_known_shape(gradient: Any, owner: Any) -> Any:

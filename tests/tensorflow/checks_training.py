@@ -239,7 +239,7 @@ def check_many_in_flight() -> None:
             loss = tf.constant(0.0)
             for i in order:
                 loss = loss * 1.0 + tf.reduce_sum(variables[i]) * float(i + 1) * factor
-        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, groups=count)  # each by itself
         return tape.gradient(loss, variables, use_generic_names=True)
 
     for number in range(steps):
@@ -247,6 +247,34 @@ def check_many_in_flight() -> None:
         total = sum(rank + number for rank in range(hvd.size()))
         for i in (0, 57, 199):
             assert results[i].numpy().tolist() == [float((i + 1) * total)] * (1 + i % 7), (number, i)
+
+
+def check_small_gradients_travel_together() -> None:
+    """An operation for each would cost a small model too much; large ones do not wait for others."""
+    shapes = {"small": [1000], "table": [5, 2], "large": [512, 600], "bias": [600], "last": [3]}
+    variables = {name: tf.Variable(tf.ones(shape)) for name, shape in shapes.items()}
+
+    @tf.function
+    def step(names: tuple[str, ...]) -> Any:
+        with tf.GradientTape() as tape:
+            read = {"table": tf.gather(variables["table"], [hvd.rank(), 4])}
+            values = [read.get(name, variables[name]) for name in names]
+            loss = tf.add_n([tf.reduce_sum(value) for value in values]) * (hvd.rank() + 1.0)
+        tape = hvd.DistributedGradientTape(tape)
+        gradients = tape.gradient(loss, [variables[name] for name in names])
+        return [tf.reduce_max(tf.convert_to_tensor(gradient)) for gradient in gradients]
+
+    def sizes(*names: str) -> list[int]:
+        """Of the operations that a step has for its dense gradients."""
+        result = step(names)
+        assert all(value.numpy() == (hvd.size() + 1) / 2 for value in result), result
+        operations = step.get_concrete_function(names).graph.get_operations()
+        return sorted(len(op.inputs) for op in operations if "Allreduce" in op.type)
+
+    assert sizes("small", "bias", "last") == [3]
+    assert sizes("small", "large", "bias", "last") == [1, 3]
+    assert sizes("large", "small") == [2]
+    assert sizes("small", "table", "last") == [2]
 
 
 def check_broadcast_of_a_large_model() -> None:
