@@ -24,8 +24,8 @@ def same_bits(backend: str, ranks: int, steps: int, numbers: Iterable[int], time
     assert outcome.code == 0 and outcome.output.count("same bits") == len(chosen), outcome.output
 
 
-# Half precision with both kinds of accumulation; compiled, several steps at a time; both.
-@pytest.mark.parametrize(("backend", "numbers"), [("tensorflow", [0, 1, 16]), ("torch", [0, 1, 9])])
+# Half precision, accumulation, several steps at a time; compiled for TensorFlow only, as torch takes minutes.
+@pytest.mark.parametrize(("backend", "numbers"), [("tensorflow", [0, 16]), ("torch", [0, 2])])
 def test_short(backend: str, numbers: list[int]) -> None:
     same_bits(backend, 2, 24, numbers, timeout=250)
 
