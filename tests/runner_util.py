@@ -19,6 +19,18 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKER = "HVD_TEST_MARKER"
 
 
+def family(marker: str) -> list[psutil.Process]:
+    """Living processes with a marker."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARKER) == marker and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
 class Launcher:
     """A running horovodrun. All its processes inherit a marker in their environment."""
 
@@ -78,14 +90,7 @@ class Launcher:
 
     def family(self) -> list[psutil.Process]:
         """Living processes with the marker, the launcher among them."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARKER) == self.marker and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return family(self.marker)
 
     def agent(self) -> psutil.Process:
         """The agent process."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from runner_util import MARKER, ROOT, wait_until
+from runner_util import MARKER, ROOT, family, wait_until
 
 import horovod
 
@@ -92,12 +90,6 @@ def test_interfaces_in_a_list(interfaces: Any) -> None:
     assert found == ["lo,eth77"]
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
-def test_mpi_says_what_to_use_instead() -> None:
-    with pytest.raises(RuntimeError, match="a function can't be run through mpirun; use a script, or leave"):
-        horovod.run(print, use_mpi=True)
-
-
 def in_a_script(tmp_path: Path, text: str, marker: str) -> subprocess.Popen[str]:
     script = tmp_path / "script.py"
     script.write_text(text)
@@ -136,17 +128,6 @@ def test_nothing_is_imported_from_the_current_directory(tmp_path: Path) -> None:
     out, err = in_a_script(tmp_path, text, "").communicate(timeout=60)
     assert out == f"{[str(strange)] * 2}\n", err
     assert not (tmp_path / "executed").exists()
-
-
-def family(marker: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARKER) == marker and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -47,7 +47,11 @@ Status Timeline::start(const std::string& path, bool mark_cycles) {
   origin_ = std::chrono::steady_clock::now();
   active_ = true;
   std::fputs("[\n]\n", file_);
-  std::fflush(file_);
+  // Tells tools where on the wall clock the times of the trace begin.
+  auto epoch = std::chrono::system_clock::now().time_since_epoch();
+  write(R"({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": )" +
+        std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()) + "}}");
+  write(R"({"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}})");
   return {};
 }
 

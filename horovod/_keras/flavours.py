@@ -29,6 +29,11 @@ def backend_of(keras: Any) -> str:
     return name
 
 
+def session_of_legacy_keras() -> Any:
+    """The TF1 session that legacy Keras runs its graphs in; tf.keras itself does not tell."""
+    return importlib.import_module("tensorflow").compat.v1.keras.backend.get_session()
+
+
 def collectives_of(keras: Any) -> Any:
     """The Horovod module for a Keras module's tensors."""
     return importlib.import_module(f"horovod.{backend_of(keras)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from horovod._keras.callable_list import CallableList
 from horovod._keras.classes import distribution_of
+from horovod._keras.legacy_aggregation import AggregationHelper
 
 _Optimizer: Any = object  # stands for the optimizer's class, which comes next
 _COMPUTE = "compute_gradients"
@@ -33,20 +34,28 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         variables = super().variables
         return CallableList(variables() if callable(variables) else variables)
 
+    @property
+    def _agg_helper(self) -> AggregationHelper | None:
+        """The name that programs know for what sums several passes; None with one pass per step."""
+        distribution: Any = distribution_of(self)
+        return AggregationHelper(distribution) if distribution.options.backward_passes_per_step > 1 else None
+
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As the optimizer's, with the gradients of all ranks: what is clipped then is the same everywhere.
 
-        With backward_passes_per_step > 1 they are this rank's, as apply_gradients() sums them first.
+        With backward_passes_per_step = k > 1 they are sums: of all ranks after every k-th pass, else of this
+        rank so far, which apply_gradients() does not apply.
         """
         plain: Any = super()
         compute = plain.compute_gradients if hasattr(plain, _COMPUTE) else plain._compute_gradients
         pairs = list(compute(*args, **kwargs))
-        distribution = distribution_of(self)
-        if not pairs or distribution.options.backward_passes_per_step != 1:
+        if not pairs:
             return pairs
-        reduced = distribution.reduce([g for g, _ in pairs], [v for _, v in pairs])
+        gradients, variables = zip(*pairs, strict=True)
+        helper = self._agg_helper
+        reduce = distribution_of(self).reduce if helper is None else helper.compute_gradients
         self.__dict__[_COMPUTED] = True
-        return list(zip(reduced, [v for _, v in pairs], strict=True))
+        return list(zip(reduce(gradients, variables), variables, strict=True))
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
         """The name of compute_gradients() in the older kind, which programs use with both."""
@@ -60,20 +69,26 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         that they are: skip_gradients_aggregation=True, or for the older kind
         experimental_aggregate_gradients=False.
         """
+        plain_apply = super().apply_gradients
+        computed = self.__dict__.get(_COMPUTED, False)
         pairs = self._horovod_marked(grads_and_vars)
         aggregated = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
             "experimental_aggregate_gradients", True
         )
+        helper = self._agg_helper
+        if computed and helper is not None:
+            self._horovod_create_variables([variable for _, variable in pairs])
+            helper.apply_gradients(lambda: plain_apply(pairs, *args, **kwargs), self)
+            return self.iterations
         if aggregated or not pairs:
-            return super().apply_gradients(pairs, *args, **kwargs)
+            return plain_apply(pairs, *args, **kwargs)
         distribution = distribution_of(self)
         gradients, variables = zip(*pairs, strict=True)
-        plain_apply = super().apply_gradients
 
         def apply(reduced: list[Any]) -> Any:
             return plain_apply(list(zip(reduced, variables, strict=True)), *args, **kwargs)
 
-        if distribution.options.backward_passes_per_step == 1:
+        if helper is None:
             return apply(distribution.reduce(gradients, variables))
         self._horovod_create_variables(variables)
         distribution.accumulate(gradients, variables, apply, lambda: self.iterations.assign_add(1))
@@ -87,10 +102,11 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         return super()._aggregate_gradients(self._horovod_aggregated(grads_and_vars))
 
     def _horovod_aggregated(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
+        computed = self.__dict__.get(_COMPUTED, False)
         pairs = self._horovod_marked(grads_and_vars)
         distribution = distribution_of(self)
         fresh = any(gradient is not None and not distribution.is_reduced(gradient) for gradient, _ in pairs)
-        if fresh and distribution.options.backward_passes_per_step != 1:
+        if (fresh or computed) and self._agg_helper is not None:
             raise ValueError(
                 "backward_passes_per_step > 1 with mixed_float16 needs the loss-scale optimizer inside: "
                 "hvd.DistributedOptimizer(mixed_precision.LossScaleOptimizer(optimizer), ...)"

@@ -32,7 +32,7 @@ class TensorFlowDistribution:
         self._local = LocalVariables(options.process_set, options.scale_local_gradients)
         # Sums of the passes since the last step. Not the optimizer's variables, so never saved with it.
         self._passed: Any = None
-        self._sums: dict[int, Any] = {}  # by place; a gradient that is None at first may be there later
+        self.sums: dict[int, Any] = {}  # by place; a gradient that is None at first may be there later
 
     def add_local(self, variable: Any) -> None:
         """See Distribution."""
@@ -50,33 +50,68 @@ class TensorFlowDistribution:
         self, gradients: Sequence[Any], variables: Sequence[Any], apply: Apply, skip: Callable[[], Any]
     ) -> None:
         """See Distribution."""
+        whole = self.aggregate(gradients, variables)
+        self.apply_or_skip(lambda: apply(whole), skip)
+
+    @property
+    def counter(self) -> Any:
+        """How many passes there were since the last step, a variable."""
+        self._make_sums({})
+        return self._passed
+
+    def aggregate(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Adds a pass's gradients to those before. The reduced sums on every k-th pass, else those so far."""
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            raise ValueError(  # the order of what is done here would be left open
+                "backward_passes_per_step > 1 of a Keras optimizer does not work in a TF1 graph: leave out "
+                "tf.compat.v1.disable_eager_execution(), or use horovod.tensorflow.DistributedOptimizer() "
+                "with an optimizer of tf.compat.v1.train"
+            )
         dense = [self._dense(gradient) for gradient in gradients]
         present = _places(dense, lambda gradient: gradient is not None)
         reduced = {i for i in present if is_reduced(gradients[i])}
         self._make_sums({i: dense[i] for i in present})
         for i in present:
-            self._sums[i].assign_add(dense[i])
+            self.sums[i].assign_add(dense[i])
         self._passed.assign_add(1)
+        summed = sorted(self.sums)
 
-        def complete() -> Any:
+        # With a constant in front, as tf.cond() has another form for nothing and for one value.
+        def complete() -> list[Any]:
             sums: list[Any] = list(dense)
-            for i, total in self._sums.items():
+            for i, total in self.sums.items():
                 sums[i] = tf.identity(total)
                 total.assign(tf.zeros_like(total))
             self._passed.assign(0)
             whole = self._reduce_all_but(reduced, sums, variables)
             if self.options.average_aggregated_gradients:
                 passes = self.options.backward_passes_per_step
-                whole = mark_reduced([None if value is None else value / passes for value in whole])
-            apply(whole)
+                whole = [None if value is None else value / passes for value in whole]
+            return [tf.constant(0), *(whole[i] for i in summed)]
+
+        def incomplete() -> list[Any]:
+            return [tf.constant(0), *(tf.identity(self.sums[i]) for i in summed)]
+
+        # All ranks count alike, so all of them take the branch with the reduction, or none.
+        due = tf.equal(self._passed, self.options.backward_passes_per_step)
+        _, *values = tf.nest.flatten(tf.cond(due, complete, incomplete))
+        results: list[Any] = [None] * len(dense)
+        for i, value in zip(summed, values, strict=True):
+            results[i] = value
+        return mark_reduced(results)
+
+    def apply_or_skip(self, apply: Callable[[], Any], skip: Callable[[], Any]) -> None:
+        """After aggregate(): apply() if this was a k-th pass, else skip()."""
+
+        def complete() -> Any:
+            apply()
             return tf.constant(True)
 
         def incomplete() -> Any:
             skip()
             return tf.constant(False)
 
-        # All ranks count alike, so all of them take the branch with the reduction, or none.
-        tf.cond(tf.equal(self._passed, self.options.backward_passes_per_step), complete, incomplete)
+        tf.cond(tf.equal(self._passed, 0), complete, incomplete)
 
     def _reduce_all_but(
         self, reduced: set[int], gradients: Sequence[Any], variables: Sequence[Any]
@@ -99,8 +134,8 @@ class TensorFlowDistribution:
     def _make_sums(self, gradients: dict[int, Any]) -> None:
         with tf.init_scope():  # also from within a tf.function, where variables may not be made later
             for i, gradient in gradients.items():
-                if i not in self._sums:
-                    self._sums[i] = tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False)
+                if i not in self.sums:
+                    self.sums[i] = tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False)
             if self._passed is None:
                 self._passed = tf.Variable(0, trainable=False)
 

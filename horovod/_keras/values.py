@@ -20,7 +20,7 @@ def _result(keras: Any, tensor: Any) -> Any:
     """The value itself, also where legacy Keras builds a TF1 graph: that is run."""
     if not flavours.is_legacy(keras) or hasattr(tensor, "numpy"):
         return tensor
-    return keras.backend.get_session().run(tensor)
+    return flavours.session_of_legacy_keras().run(tensor)
 
 
 def allreduce(keras: Any, value: Any, **options: Any) -> Any:

@@ -16,7 +16,7 @@ def broadcast_variables(keras: Any, variables: Iterable[Any], root_rank: int) ->
     if flavours.backend_of(keras) == flavours.TENSORFLOW:
         from horovod import tensorflow as hvd_tf  # TensorFlow need not be there for others
 
-        _run(keras, hvd_tf.broadcast_variables(listed, root_rank))
+        _run(hvd_tf.broadcast_variables(listed, root_rank))
         return
     from horovod import numpy as hvd_np
 
@@ -31,7 +31,7 @@ def broadcast_global_variables(keras: Any, root_rank: int) -> None:
     if flavours.is_legacy(keras):
         from horovod import tensorflow as hvd_tf
 
-        _run(keras, hvd_tf.broadcast_global_variables(root_rank))
+        _run(hvd_tf.broadcast_global_variables(root_rank))
         return
     raise RuntimeError(
         "there are no global variables in Keras 3: use "
@@ -63,6 +63,6 @@ def _is_random_state(variable: Any) -> bool:
     return str(getattr(variable, "name", "")) == "seed_generator_state"
 
 
-def _run(keras: Any, op: Any) -> None:
+def _run(op: Any) -> None:
     if op is not None:  # legacy Keras in a TF1 graph
-        keras.backend.get_session().run(op)
+        flavours.session_of_legacy_keras().run(op)

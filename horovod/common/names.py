@@ -62,6 +62,10 @@ _COMPRESSION = _yes("Compression", "also `bf16`")
 _JOIN = _differs(
     "join", "a rank that has joined adds what changes nothing: not zeros to Min, Max and Product"
 )
+_BROADCAST_OPTIMIZER_STATE = _differs(
+    "broadcast_optimizer_state", "runs no step: a fresh optimizer's state stays empty"
+)
+_SYNC_BATCH_NORM = _differs("SyncBatchNorm", "works on the CPU, too")
 _KERAS_OPTIMIZER = (
     "reduces where gradients are applied, so also in a loop of your own that calls `apply_gradients()`; "
     "returns the same optimizer with its state"
@@ -85,9 +89,7 @@ _KERAS = (
 
 _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod": (
-        _differs(
-            "run", "elastic arguments (`min_num_proc` and the like) are errors; a function can't use MPI"
-        ),
+        _differs("run", "elastic arguments (`min_num_proc` and the like) are errors"),
         _differs("__version__", "counts from 1.0"),
     ),
     "horovod.torch": (
@@ -107,11 +109,34 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
             "DistributedOptimizer HorovodInternalError mpi_ops"
         ),
         _JOIN,
-        _differs("broadcast_optimizer_state", "runs no step: a fresh optimizer's state stays empty"),
-        _differs("SyncBatchNorm", "works on the CPU, too"),
+        _BROADCAST_OPTIMIZER_STATE,
+        _SYNC_BATCH_NORM,
         _no("elastic", ""),
     ),
-    "horovod.torch.mpi_ops": (_yes("is_homogeneous _basics"),),
+    "horovod.torch.mpi_ops": (
+        *_BASICS,
+        _OPS,
+        _SETS,
+        _yes(
+            "allreduce allreduce_ allreduce_async allreduce_async_ grouped_allreduce grouped_allreduce_ "
+            "grouped_allreduce_async grouped_allreduce_async_ sparse_allreduce_async allgather "
+            "allgather_async grouped_allgather grouped_allgather_async broadcast broadcast_ "
+            "broadcast_async broadcast_async_ "
+            "alltoall alltoall_async reducescatter reducescatter_async grouped_reducescatter "
+            "grouped_reducescatter_async barrier poll synchronize Compression HorovodInternalError"
+        ),
+        _JOIN,
+        _yes(
+            "is_homogeneous _basics handle_average_backwards_compatibility num_rank_is_power_2 gpu_available"
+        ),
+    ),
+    "horovod.torch.compression": (_yes("Compressor NoneCompressor FP16Compressor Compression"),),
+    "horovod.torch.functions": (
+        _yes("broadcast_parameters broadcast_object allgather_object"),
+        _BROADCAST_OPTIMIZER_STATE,
+    ),
+    "horovod.torch.optimizer": (_yes("DistributedOptimizer"),),
+    "horovod.torch.sync_batch_norm": (_SYNC_BATCH_NORM,),
     "horovod.tensorflow": (
         *_BASICS,
         _OPS,
@@ -134,7 +159,28 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
         _yes("SyncBatchNormalization", "`fused=False` only, as ever"),
         _no("elastic", ""),
     ),
-    "horovod.tensorflow.mpi_ops": (_yes("_basics"),),
+    "horovod.tensorflow.mpi_ops": (
+        *_BASICS,
+        _OPS,
+        _SETS,
+        _yes(
+            "_allreduce _grouped_allreduce allgather grouped_allgather broadcast broadcast_ alltoall "
+            "_reducescatter _grouped_reducescatter size_op rank_op local_size_op local_rank_op "
+            "process_set_included_op"
+        ),
+        _JOIN,
+        _yes(
+            "is_homogeneous _basics _normalize_name handle_average_backwards_compatibility "
+            "num_rank_is_power_2 check_num_rank_power_of_2 gpu_available"
+        ),
+    ),
+    "horovod.tensorflow.compression": (_yes("Compressor NoneCompressor FP16Compressor Compression"),),
+    "horovod.tensorflow.functions": (
+        _yes("broadcast_variables broadcast_global_variables BroadcastGlobalVariablesHook"),
+        _yes("broadcast_object broadcast_object_fn allgather_object"),
+    ),
+    "horovod.tensorflow.gradient_aggregation": (_yes("LocalGradientAggregationHelper"),),
+    "horovod.tensorflow.sync_batch_norm": (_yes("SyncBatchNormalization", "`fused=False` only, as ever"),),
     "horovod.tensorflow.util": (_yes("_executing_eagerly _make_subgraph _cache"),),
     "horovod.tensorflow.data.compute_service": (
         _yes("TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn"),
@@ -148,6 +194,7 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
         _yes("HorovodInternalError HostsUpdatedInterrupt"),
         _differs("HorovodVersionMismatchError", "never raised: nothing is compiled against a framework"),
     ),
+    "horovod.common.basics": (_yes("HorovodBasics"),),
     "horovod.common.process_sets": (_SETS,),
     "horovod.common.util": (
         _yes(

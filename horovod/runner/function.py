@@ -56,9 +56,10 @@ def run(
     """Calls ``func(*args, **kwargs)`` in ``num_proc`` processes and returns their results in rank order.
 
     ``hosts`` ("host1:2,host2:2") or ``hostfile`` as for horovodrun, by default this machine. ``executable``
-    is the Python interpreter of the workers, by default this one. The function travels by cloudpickle, so it
-    may be defined in ``__main__`` or a notebook; so do arguments and results. ``network_interfaces`` may be a
-    list of names, or a text with commas between them.
+    is the Python interpreter of the workers, by default this one. ``use_mpi`` lets mpirun start them and MPI
+    carry the data, as ``horovodrun --mpi`` does. The function travels by cloudpickle, so it may be defined in
+    ``__main__`` or a notebook; so do arguments and results. ``network_interfaces`` may be a list of names, or
+    a text with commas between them.
 
     RuntimeError if a process fails, with the end of that rank's stderr, its traceback that is; ValueError if
     the arguments contradict each other. Ctrl-C ends the job first.
@@ -202,7 +203,11 @@ def _relay(process: subprocess.Popen[bytes]) -> list[str]:
 
 def _message(code: int, tail: list[str]) -> str:
     """The launcher's last words: who failed, its traceback, and the line that callers look for."""
+    from horovod.runner.mpirun_function import FAILED
+
     text = "".join(tail)
+    if f"\nhorovodrun: {FAILED}" in f"\n{text}":
+        return f"{FAILED} {code}\n{text.strip()}"
     start = text.rfind("\nhorovodrun: rank ")
     report = (text[start:] if start >= 0 else text).strip()
     if _FAILED in report:

@@ -16,7 +16,7 @@ from horovod._bootstrap import descriptors
 from horovod._bootstrap.topology import groups_of
 from horovod.common.config import Config, Value, read
 from horovod.common.util import mpi_built
-from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, ssh
+from horovod.runner import environment, flags, jsrun, kubexec, lsf, mpirun, mpirun_function, ssh
 from horovod.runner.arguments import parse_args
 from horovod.runner.command import NOT_EXECUTABLE, NOT_FOUND, CommandError, resolve
 from horovod.runner.controllers import is_gloo_used, run_controller
@@ -75,7 +75,7 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
     if request.jsrun is not None:
         return _run_jsrun(args, request.jsrun)
     if request.mpirun is not None:
-        return _run_mpirun(args, request.mpirun)
+        return _run_mpirun(args, request, request.mpirun)
     if args.dry_run:
         print(_describe(request, os.environ))
         return 0
@@ -149,15 +149,17 @@ def _all_local(names: Sequence[str]) -> dict[str, bool]:
         return dict(zip(names, pool.map(is_local, names), strict=True))
 
 
-def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:
-    """Replaces this process by mpirun, which forwards output, signals and the exit code in its own way."""
+def _run_mpirun(args: argparse.Namespace, request: _Request, job: mpirun.MpirunJob) -> int:
+    """Replaces this process by mpirun, which forwards output, signals and the exit code in its own way.
+
+    Not if it is to run a function: this process has it and takes the results.
+    """
     try:
-        words = mpirun.command_line(job, *mpirun.find(os.environ.get("PATH")))
+        program, kind = mpirun.find(os.environ.get("PATH"))
+        words = mpirun.command_line(job, program, kind)
         if args.dry_run:
             print(shlex.join(words))
             return 0
-        if Errand.VARIABLE in os.environ:
-            raise ValueError("a function can't be run through mpirun; use a script, or leave use_mpi out")
         if not mpi_built():
             raise ValueError(f"--mpi: mpi4py, or the MPI library that it needs, is missing: {mpirun.REMEDY}")
     except ValueError as error:
@@ -165,9 +167,18 @@ def _run_mpirun(args: argparse.Namespace, job: mpirun.MpirunJob) -> int:
         return USAGE_ERROR
     if args.verbose:
         print(f"horovodrun: {shlex.join(words)}", file=sys.stderr, flush=True)
+    errand = Errand.from_environment(os.environ)
     try:
+        if errand is not None:
+            return mpirun_function.run(
+                job,
+                lambda job: mpirun.command_line(job, program, kind),
+                errand,
+                _listen_on(request),
+                request.config.term_grace_period,
+            )
         os.execve(words[0], words, dict(job.env))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"horovodrun: cannot run {words[0]}: {error}", file=sys.stderr)
         return NOT_EXECUTABLE
 

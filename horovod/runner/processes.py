@@ -25,8 +25,8 @@ def become_subreaper() -> None:
         raise OSError(error, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(error)}")
 
 
-def prepare_worker(parent: int) -> Callable[[], None]:
-    """A function for a forked child: it leads a process group and will be killed when ``parent`` dies.
+def prepare_worker(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
+    """A function for a forked child: it leads a process group and gets this signal when ``parent`` dies.
 
     It gets no session of its own: Linux shares out processor time between sessions (autogroups), so a rank
     that makes room for another would only make room for itself.
@@ -34,10 +34,10 @@ def prepare_worker(parent: int) -> Callable[[], None]:
 
     def prepare() -> None:
         os.setpgid(0, 0)
-        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         # The parent may have died between fork and prctl.
         if os.getppid() != parent:
-            os._exit(128 + signal.SIGKILL)
+            os._exit(128 + number)
 
     return prepare
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -67,6 +69,35 @@ def check_optimizer_variables() -> None:
 
 def check_tf_optimizer_is_gone() -> None:
     assert not hasattr(keras.optimizers, "TFOptimizer")
+
+
+def check_what_keras_3_has_no_more() -> None:
+    assert not hasattr(keras.Model, "fit_generator") and not hasattr(keras.backend, "set_session")
+    assert not hasattr(tf, "estimator")
+    with raises(RuntimeError, "callbacks.BroadcastGlobalVariablesCallback"):
+        hvd3.broadcast_global_variables(0)
+    with raises(RuntimeError, "broadcast_variables"):
+        hvd_tf.broadcast_global_variables(0)
+    with raises(TypeError, "horovod.tensorflow.DistributedOptimizer()"):
+        hvd3.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+
+
+def check_generator_in_fit() -> None:
+    """What fit_generator() has become."""
+
+    def batches() -> Iterator[tuple[Any, Any]]:
+        generator = np.random.default_rng(hvd.rank())
+        while True:
+            x = generator.normal(size=(8, 4)).astype(np.float32)
+            yield x, x.sum(axis=1, keepdims=True)
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(hvd3.DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse")
+    callbacks = [hvd3.callbacks.BroadcastGlobalVariablesCallback(0), hvd3.callbacks.MetricAverageCallback()]
+    history = model.fit(batches(), steps_per_epoch=5, epochs=3, callbacks=callbacks, verbose=0)
+    assert history.history["loss"][-1] < history.history["loss"][0], history.history
+    for weight in model.get_weights():
+        np.testing.assert_array_equal(weight, hvd.broadcast(weight, 0))
 
 
 def check_layers_of_tf1() -> None:

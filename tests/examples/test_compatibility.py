@@ -30,6 +30,7 @@ def test_every_row_is_proven_or_says_why_not() -> None:
         assert "`tests/" in row or "**no**" in row, row
 
 
-def test_older_forms() -> None:
+@pytest.mark.parametrize("checks", ["checks_older_forms.py", "checks_older_graph.py"])
+def test_older_forms(checks: str) -> None:
     pytest.importorskip("tf_keras")
-    run_checks(2, Path(__file__).with_name("checks_older_forms.py"), timeout=240, TF_USE_LEGACY_KERAS="1")
+    run_checks(2, Path(__file__).with_name(checks), timeout=240, TF_USE_LEGACY_KERAS="1")

@@ -56,6 +56,44 @@ def check_older_kind_of_optimizers() -> None:
     assert_same_everywhere(trained_together(passes).get_weights())
 
 
+def check_helper_of_several_passes() -> None:
+    """As programs for legacy Keras look at it."""
+    if not LEGACY:
+        return
+    import tensorflow as tf
+
+    own = np.array([2.0 * hvd.rank(), 1.0])
+    for kind, aggregated in (
+        (keras.optimizers.SGD, {"skip_gradients_aggregation": True}),
+        (keras.optimizers.legacy.SGD, {"experimental_aggregate_gradients": False}),
+    ):
+        assert hvd.DistributedOptimizer(kind(1.0))._agg_helper is None
+        for compiled in (False, True):
+            w = tf.Variable([0.0, 0.0])
+            optimizer = hvd.DistributedOptimizer(
+                kind(1.0), backward_passes_per_step=3, average_aggregated_gradients=True
+            )
+            helper = optimizer._agg_helper
+            assert helper.backward_passes_per_step == 3 and int(helper.counter) == 0
+
+            def step(w: Any, optimizer: Any, kwargs: Any, factor: Any) -> None:
+                pairs = optimizer._compute_gradients(lambda: tf.reduce_sum(w * own * factor), [w])
+                optimizer.apply_gradients([(2 * gradient, v) for gradient, v in pairs], **kwargs)
+
+            go = tf.function(step) if compiled else step
+            for passes in range(1, 8):
+                go(w, optimizer, aggregated, tf.constant(1.0))
+                np.testing.assert_allclose(w, [-2.0 * (passes // 3), -2.0 * (passes // 3)])
+                assert int(helper.counter) == passes % 3
+                assert int(optimizer.iterations) == passes
+                np.testing.assert_allclose(helper.locally_aggregated_grads[0], passes % 3 * own)
+            # What is not finite leaves nothing behind in the sums.
+            for _ in range(2):
+                go(w, optimizer, aggregated, tf.constant(np.inf, tf.float32))
+            assert not np.isfinite(w.numpy()).all()
+            np.testing.assert_allclose(helper.locally_aggregated_grads[0], [0.0, 0.0])
+
+
 def check_errors() -> None:
     for op in (2, 3, 4, 5):
         with raises(ValueError, "hvd.Average or hvd.Sum"):

@@ -19,7 +19,7 @@ from util_packages import why_not
 BUILD = Path(__file__).parents[2] / "build" / "mpi"
 _INSTALL_SECONDS = 200
 # The tests may run as root, and with more ranks than cores.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_ALLOW_RUN_AS_ROOT": "1",
@@ -49,7 +49,7 @@ class Mpi:
         """Any command with this MPI. AssertionError with its output if it does not end in time."""
         process = subprocess.Popen(
             words,
-            env={**os.environ, **_ENVIRONMENT, **self.environment, **env},
+            env={**os.environ, **ENVIRONMENT, **self.environment, **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

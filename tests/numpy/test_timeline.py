@@ -1,6 +1,7 @@
 """The timeline through the API: rank 0 writes a trace that any JSON reader takes."""
 
 import json
+import time
 from pathlib import Path
 
 from util_launch import launch
@@ -38,13 +39,18 @@ def test_from_init_to_the_end(tmp_path: Path) -> None:
 def test_started_and_stopped(tmp_path: Path) -> None:
     script, traces = tmp_path / "train.py", [tmp_path / "first.json", tmp_path / "second.json"]
     script.write_text(SCRIPT)
+    begin = time.time()
     outcome = launch(2, script, *traces, timeout=60, HOROVOD_TIMELINE="DYNAMIC")
     assert outcome.code == 0, outcome.output
     assert "refused:" in outcome.output and "/no/such/directory" in outcome.output
     for trace in traces:
         text = trace.read_text()
-        assert json.loads(text)
+        first = json.loads(text)[0]
+        assert first["ph"] == "M" and first["pid"] == 0
+        assert begin <= first["args"]["start_time_since_epoch_in_micros"] / 1e6 <= time.time()
         assert "allreduce.traced" in text and "at last" not in text
+        for word in ("NEGOTIATE_ALLREDUCE", '"ALLREDUCE"', "CYCLE_START"):
+            assert word in text, word
 
 
 def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import Any
 
@@ -154,6 +155,46 @@ def check_clipping() -> None:
     steps(alone, sgd(list(alone.parameters())), 0, hvd.size() * ROWS)
     assert_same_on_all_ranks(model)
     assert_close(model, alone)
+
+
+def check_calls_of_lightning() -> None:
+    """What Lightning 1.x's strategy "horovod" does around a training, with two optimizers of one model."""
+    model = small_model()
+    parts = [list(model[:4].parameters()), list(model[4:].parameters())]
+    plain = [torch.optim.SGD(part, lr=0.1 / hvd.size(), momentum=0.9) for part in parts]
+    for optimizer in plain:
+        for group in optimizer.param_groups:
+            group["lr"] *= hvd.size()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    for optimizer in plain:
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    with contextlib.ExitStack() as stack:
+        optimizers = []
+        for optimizer, part in zip(plain, parts, strict=True):
+            own = {id(parameter) for parameter in part}
+            named = [(name, value) for name, value in model.named_parameters() if id(value) in own]
+            optimizers.append(hvd.DistributedOptimizer(optimizer, named_parameters=named))
+            stack.enter_context(optimizers[-1].skip_synchronize())
+        begin = hvd.rank() * ROWS
+        for step in range(STEPS):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss = loss_of(model, batch(step, hvd.size()), begin, begin + ROWS)
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.synchronize()
+            for optimizer in optimizers:
+                optimizer.step()
+            # Its barrier
+            hvd.join()
+            assert hvd.allreduce(loss.detach(), op=hvd.Sum).isfinite()
+            assert len(hvd.allgather(loss.detach().reshape(1))) == hvd.size()
+            assert hvd.broadcast_object(step, 0) == step
+    hvd.join()
+    assert_same_on_all_ranks(model)
+    assert_close(
+        model, train_alone(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), STEPS, hvd.size()), 1e-4
+    )
 
 
 def check_gradient_scaler() -> None:
