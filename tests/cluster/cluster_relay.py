@@ -38,7 +38,7 @@ def main() -> None:
     for door, target in zip(listening(victim, SHARED), listening(victim, REAL), strict=True):
         relays.append(Relay(target, listen=door).__enter__())
     print("ready", flush=True)
-    select.select([sys.stdin], [], [], 60)
+    select.select([sys.stdin], [], [], 200)
     connections = sum(relay.connections for relay in relays)
     print(json.dumps({"connections": connections, "passed": max(each.most_passed for each in relays)}))
 

@@ -56,8 +56,8 @@ def relayed(hosts: Hosts, where: int, home: Path) -> tuple[list[int | None], str
         assert relay.stdout is not None
         assert (line := relay.stdout.readline()) == "ready\n", line + relay.stdout.read()
         processes.append(second := srun(hosts, 1, home))
-        outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
-        counts, _ = relay.communicate("", timeout=30)
+        outputs = [process.communicate(timeout=100)[0] for process in (first, second)]
+        counts, _ = relay.communicate("", timeout=60)
     finally:
         for process in processes:
             process.kill()
