@@ -147,6 +147,7 @@ def main() -> None:
         live_elsewhere()
     before = sorted(os.listdir("/proc/self/fd"))
     seconds: list[float] = []
+    began = time.time()
     result: dict[str, Any] = {}
     try:
         for number in range(plan.get("rounds", 1)):
@@ -173,7 +174,7 @@ def main() -> None:
     except (RuntimeError, ValueError, KeyboardInterrupt) as error:
         result = {"error": str(error), "kind": type(error).__name__}
     after = sorted(os.listdir("/proc/self/fd"))
-    report(**result, seconds=seconds, leaked=len(after) - len(before))
+    report(**result, began=began, seconds=seconds, leaked=len(after) - len(before))
 
 
 if __name__ == "__main__":

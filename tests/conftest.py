@@ -12,6 +12,7 @@ import pytest
 import util_packages
 from cluster_hosts import Hosts, why_not
 from runner_util import wait_until
+from util_lag import Lag
 
 if importlib.util.find_spec("horovod") is None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,6 +39,14 @@ def mpirun() -> str:
     return found
 
 
+@pytest.fixture
+def lag() -> Iterator[Lag]:
+    """Measures how busy the machine is during the test."""
+    measuring = Lag()
+    yield measuring
+    measuring.stop()
+
+
 @pytest.fixture(scope="session")
 def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Three for the whole session; each test must leave them as it found them."""
@@ -55,7 +64,7 @@ def hosts(all_hosts: Hosts) -> Iterator[Hosts]:
     yield all_hosts
     try:
         # ssh connections take a moment to unwind.
-        wait_until(lambda: not all_hosts.everyone(), 3, "processes are left on the hosts")
+        wait_until(lambda: not all_hosts.everyone(), 20, "processes are left on the hosts")
     except AssertionError:
         for host in range(1, all_hosts.count + 1):
             print(f"left on host{host}:", all_hosts.command_lines(host))

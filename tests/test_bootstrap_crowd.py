@@ -44,7 +44,7 @@ def test_slow_but_honest_peers_are_not_crowded_out() -> None:
     door = Doorway(inside, listener, KEY, {purpose_tag(KEY, "x"): "x"}, accepted, crowd)
     targets = [(socket.AF_INET, listener.getsockname())]
     dialers = [Dialer(outside, KEY, "x", targets, lambda sock, _: opened.append(sock)) for _ in range(400)]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     challenged: dict[int, float] = {}  # since when, by socket
     while len(arrived) < len(dialers):
         assert not any(dialer.gave_up for dialer in dialers), f"{len(arrived)} made it"
@@ -153,7 +153,7 @@ def test_a_peer_that_tries_again_is_let_in() -> None:
                 target,
                 lambda sock, _: opened.append(sock),
             )
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 30
             while len(opened) < attempt:
                 assert not dialer.gave_up, dialer.problem
                 assert time.monotonic() < deadline

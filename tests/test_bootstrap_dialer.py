@@ -47,7 +47,7 @@ def test_a_stranger_and_a_closed_port_do_not_matter() -> None:
     targets = [(socket.AF_INET, address) for address in addresses]
     dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: opened.append(sock))
     helpers.append(dialer)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not opened:
         assert not dialer.gave_up, dialer.problem
         assert time.monotonic() < deadline
@@ -75,7 +75,7 @@ def test_a_relay_at_another_address_is_passed_by() -> None:
         opened: list[socket.socket] = []
         dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: opened.append(sock))
         helpers: list[Dialer | Doorway] = [doorway, dialer]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not opened:
             assert not dialer.gave_up, dialer.problem
             assert time.monotonic() < deadline
@@ -104,7 +104,7 @@ def test_it_gives_up_after_all_rounds() -> None:
     for sock in closed:
         sock.close()
     dialer = Dialer(selector, KEY, "x", targets, lambda sock, _: sock.close(), rounds=2)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not dialer.gave_up:
         assert time.monotonic() < deadline
         serve(selector, [dialer], 0.02)

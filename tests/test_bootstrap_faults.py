@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from bootstrap_ranks import KEY, Ranks, last_report, ranks
+from util_lag import Lag
 
 from horovod._bootstrap.server import RendezvousServer
 
 PEER_TIMEOUT = 1.5
-SLACK = 1.5  # a busy machine
+SLACK = 1.5
 
 
 def first_line(process: Any) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def first_line(process: Any) -> dict[str, Any]:
         ("tcp", "ready"),
     ],
 )
-def test_a_rank_dies_or_freezes(transport: str, phase: str, name: str, culprit: int) -> None:
+def test_a_rank_dies_or_freezes(lag: Lag, transport: str, phase: str, name: str, culprit: int) -> None:
+    begin = time.monotonic()
     with RendezvousServer(KEY) as server, ranks() as running:
         for rank in range(3):
             fault = {"phase": phase, "signal": name} if rank == culprit else {}
@@ -48,13 +50,13 @@ def test_a_rank_dies_or_freezes(transport: str, phase: str, name: str, culprit: 
         for rank, process in enumerate(running.processes):
             if rank == culprit:
                 continue
-            result = last_report(process, 20)
+            result = last_report(process)
             assert f"rank {culprit} (host testhost, pid {bad.pid})" in result["error"], result
             assert result["kind"] == "HorovodInternalError"
             assert result["leaked"] == 0
             # A rank that came after the failure was told at once; one that waited, within the time limit.
-            allowed = SLACK + (PEER_TIMEOUT if name == "SIGSTOP" else 0)
-            assert result["time"] - struck < allowed
+            allowed = SLACK + (PEER_TIMEOUT if name == "SIGSTOP" else 0) + lag.allowance_since(begin)
+            assert result["time"] - max(struck, result["began"]) < allowed
         assert not server._membership._scopes
 
 
@@ -65,7 +67,7 @@ def start_waiting_rank(running: Ranks, server: RendezvousServer, **plan: Any) ->
 
 
 def wait_for_members(server: RendezvousServer, count: int) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while len(server._membership._clients) < count:
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -75,7 +77,7 @@ def test_missing_ranks_are_named_at_the_deadline() -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         for rank in (0, 2):
             running.start(rank=rank, size=4, port=server.port, transport="auto", timeout=1.5)
-        for result in running.results(20):
+        for result in running.results():
             assert "only 2 of 4 ranks came within 1.5 s" in result["error"]
             assert "rank 1, rank 3" in result["error"]
             assert result["leaked"] == 0
@@ -85,7 +87,7 @@ def test_the_launcher_reports_a_rank_that_never_came() -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         start_waiting_rank(running, server)
         server.rank_failed(1, "exited with code 3 on host b, pid 77")
-        (result,) = running.results(20)
+        (result,) = running.results()
         assert result["error"] == "rank 1 failed: exited with code 3 on host b, pid 77"
 
 
@@ -93,7 +95,7 @@ def test_a_rank_reported_before_anyone_joined() -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         server.rank_failed(1, "exited with code 3")
         running.start(rank=0, size=2, port=server.port, transport="auto")
-        (result,) = running.results(20)
+        (result,) = running.results()
         assert result["error"] == "rank 1 failed: exited with code 3"
         server.clear_failures()
         with ranks() as second:
@@ -106,11 +108,12 @@ def test_the_launcher_ends() -> None:
     with ranks() as running:
         start_waiting_rank(running, server)
         server.stop()
-        (result,) = running.results(20)
+        (result,) = running.results()
         assert "the launcher ended" in result["error"]
 
 
-def test_the_launcher_freezes() -> None:
+def test_the_launcher_freezes(lag: Lag) -> None:
+    begin = time.monotonic()
     with ranks() as running:
         server, port = running.start_server()
         running.start(
@@ -124,9 +127,9 @@ def test_the_launcher_freezes() -> None:
         )
         struck = first_line(running.processes[0])["time"]
         server.send_signal(signal.SIGSTOP)
-        (result,) = running.results(20)
+        (result,) = running.results()
         assert "the launcher is stopped" in result["error"]
-        assert result["time"] - struck < PEER_TIMEOUT + SLACK
+        assert result["time"] - struck < PEER_TIMEOUT + SLACK + lag.allowance_since(begin)
 
 
 def test_stopping_and_continuing_the_whole_job_harms_nothing() -> None:
@@ -148,7 +151,7 @@ def test_stopping_and_continuing_the_whole_job_harms_nothing() -> None:
         for process in (running.processes[0], server):
             process.send_signal(signal.SIGCONT)
         running.start(rank=1, size=2, port=port, transport="auto", peer_timeout=PEER_TIMEOUT)
-        assert [result.get("error") for result in running.results(20)] == [None, None]
+        assert [result.get("error") for result in running.results()] == [None, None]
 
 
 def test_the_launcher_never_answers() -> None:
@@ -157,7 +160,7 @@ def test_the_launcher_never_answers() -> None:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         running.start(rank=0, size=2, port=mute.getsockname()[1], transport="auto", timeout=1)
-        (result,) = running.results(20)
+        (result,) = running.results()
         assert "does not answer" in result["error"]
 
 
@@ -167,7 +170,7 @@ def test_an_interrupted_rank_says_so_and_leaks_nothing() -> None:
             running.start(rank=rank, size=3, port=server.port, transport="auto")
         wait_for_members(server, 2)
         running.processes[1].send_signal(signal.SIGINT)
-        results = running.results(20)
+        results = running.results()
         pid = running.processes[1].pid
         assert f"rank 1 (host testhost, pid {pid}) gave up: KeyboardInterrupt" in results[0]["error"]
         assert [result["leaked"] for result in results] == [0, 0]
@@ -180,7 +183,7 @@ def test_a_late_rank_hears_of_the_failure_at_once() -> None:
         while server._membership._scopes:
             time.sleep(0.01)
         running.start(rank=1, size=2, port=server.port, transport="auto")
-        result = last_report(running.processes[1], 20)
+        result = last_report(running.processes[1])
         assert f"rank 0 (host testhost, pid {running.processes[0].pid})" in result["error"]
 
 
@@ -197,7 +200,7 @@ def test_ranks_that_disagree(plans: list[dict[str, Any]], text: str) -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         for plan in plans:
             running.start(**{"size": 2, "port": server.port, "transport": "auto", **plan})
-        for result in running.results(20):
+        for result in running.results():
             assert text in result["error"], result
             for process in running.processes:
                 assert f"pid {process.pid}" in result["error"]
@@ -208,7 +211,7 @@ def test_a_rank_on_another_host(asked: str) -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         for rank in range(3):
             running.start(rank=rank, size=3, port=server.port, transport=asked, elsewhere=rank == 2)
-        results = running.results(20)
+        results = running.results()
         if asked == "shm":
             for result in results:
                 assert result["kind"] == "ValueError"

@@ -43,13 +43,13 @@ def run(change: Change, **settings: str) -> list[dict[str, str]]:
                 "HOROVOD_GLOO_RENDEZVOUS_PORT": str(server.port),
                 "_HOROVOD_SECRET_KEY": KEY.hex(),
                 "HOROVOD_TRANSPORT": "tcp",
-                "HOROVOD_GLOO_TIMEOUT_SECONDS": "20",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": "60",
                 **settings,
             }
             words = [sys.executable, str(RANK), str(relay.address[1])]
             processes.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
         try:
-            results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+            results = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
         finally:
             for process in processes:
                 process.kill()

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from runner_util import ROOT, Launcher, horovodrun, wait_until
+from runner_util import ENOUGH, ROOT, Launcher, horovodrun, wait_until
 
 PYTHON = sys.executable
 
@@ -23,9 +23,7 @@ def test_exit_code_and_traceback_of_the_first_failure() -> None:
         "if os.environ['HOROVOD_RANK'] == '1': raise RuntimeError('the culprit')\n"
         "time.sleep(60)"
     )
-    begin = time.monotonic()
     result = horovodrun("-np", "3", "--grace-period", "0.5", PYTHON, "-c", code)
-    assert time.monotonic() - begin < 6
     assert result.returncode == 1
     assert "rank 1 on localhost exited with code 1" in result.stdout
     assert "terminating ranks 0,2 in 0.5 s unless finished by then" in result.stdout
@@ -49,9 +47,7 @@ def test_others_may_end_by_themselves_in_the_grace_period() -> None:
         "if os.environ['HOROVOD_RANK'] == '0': sys.exit(5)\n"
         "time.sleep(0.3); print('my own error', file=sys.stderr); sys.exit(6)"
     )
-    begin = time.monotonic()
-    result = horovodrun("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
-    assert time.monotonic() - begin < 15
+    result = horovodrun("-np", "2", "--grace-period", "100", PYTHON, "-c", code)
     assert result.returncode == 5
     assert "[1]<stderr>:my own error" in result.stderr
 
@@ -64,11 +60,9 @@ def test_success_of_some_does_not_end_the_others() -> None:
 
 def test_nobody_waits_for_a_rank_that_has_ended() -> None:
     script = "import os, horovod.numpy as hvd; os.environ['HOROVOD_RANK'] == '1' or hvd.init()"
-    began = time.monotonic()
-    result = horovodrun("-np", "2", sys.executable, "-c", script)
+    result = horovodrun("-np", "2", "--gloo-timeout-seconds", "100", sys.executable, "-c", script)
     assert result.returncode == 1
     assert "rank 1 on localhost exited with code 0 while others wait in hvd.init()" in result.stderr
-    assert time.monotonic() - began < 20  # the start timeout is 30
 
 
 def test_stubborn_ranks_are_killed() -> None:
@@ -76,37 +70,44 @@ def test_stubborn_ranks_are_killed() -> None:
     begin = time.monotonic()
     result = horovodrun("-np", "2", "--grace-period", "0.2", "sh", "-c", script)
     assert result.returncode == 3
-    assert 4.5 < time.monotonic() - begin < 12
+    assert time.monotonic() - begin > 4.5
+
+
+# Rank 1 looks at rank 0 from before its death until nothing is left of it.
+INSPECTION = """
+import os, sys, time
+from pathlib import Path
+pid, watched, killed = (Path(sys.argv[1], name) for name in ("pid", "watched", "killed"))
+if os.environ["HOROVOD_RANK"] == "0":
+    draft = Path(sys.argv[1], "draft"); draft.write_text(str(os.getpid())); draft.rename(pid)
+    while not watched.exists(): time.sleep(0.005)
+    killed.write_text(str(time.monotonic()))
+    os.kill(os.getpid(), 9)
+while not pid.exists(): time.sleep(0.005)
+stat, status = Path("/proc", pid.read_text(), "stat"), None
+watched.touch()
+while True:
+    try: fields = stat.read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError): break
+    if fields[0] == "Z": status = int(fields[-1])
+print("inspected", time.monotonic() - float(killed.read_text()), "missed" if status is None else status & 127)
+"""
 
 
 def test_a_dead_rank_can_be_inspected_for_a_while(tmp_path: Path) -> None:
     # Survivors read how a neighbour ended from its zombie.
-    code = f"""
-import os, sys, time
-from pathlib import Path
-file = Path({str(tmp_path / "pid")!r})
-if os.environ["HOROVOD_RANK"] == "0":
-    file.with_suffix(".new").write_text(str(os.getpid())); os.rename(file.with_suffix(".new"), file)
-    while not file.with_suffix(".watched").exists(): time.sleep(0.005)
-    os.kill(os.getpid(), 9)
-while not file.exists(): time.sleep(0.005)
-pid = file.read_text()
-file.with_suffix(".watched").touch()
-end, seen = time.monotonic() + 5, None
-while time.monotonic() < end:
-    try: fields = Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError): break
-    if fields[0] == "Z":
-        seen = seen or time.monotonic()
-        status = int(fields[-1])
-print("zombie", time.monotonic() - seen, status & 127)
-"""
-    result = horovodrun("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
-    assert "zombie" in result.stdout, result.stderr
-    line = next(line for line in result.stdout.splitlines() if "zombie" in line)
-    _, seconds, number = line.split(":")[1].split()
-    assert 0.15 < float(seconds) < 3 and number == "9"
-    assert result.returncode == 137
+    for attempt in range(5):
+        directory = tmp_path / str(attempt)
+        directory.mkdir()
+        result = horovodrun("-np", "2", "--grace-period", "100", PYTHON, "-c", INSPECTION, str(directory))
+        assert "inspected" in result.stdout, result.stderr
+        line = next(line for line in result.stdout.splitlines() if "inspected" in line)
+        _, seconds, number = line.split(":")[1].split()
+        assert float(seconds) > 0.25
+        assert result.returncode == 137
+        if number != "missed":  # a busy machine may keep rank 1 from looking all that time
+            break
+    assert number == "9"
 
 
 FAMILY = """
@@ -129,7 +130,7 @@ FULL_FAMILY = 3 + 2 * 4
 
 def start_family(*flags: str, then: str = "time.sleep(303)") -> Launcher:
     launcher = Launcher("-np", "2", *flags, PYTHON, "-c", FAMILY + then)
-    wait_until(lambda: len(launcher.family()) == FULL_FAMILY, 20, "the processes did not start")
+    wait_until(lambda: len(launcher.family()) == FULL_FAMILY, ENOUGH, "the processes did not start")
     return launcher
 
 
@@ -142,14 +143,14 @@ def test_descendants_end_with_the_job(end: str) -> None:
 def test_murdered_launcher_leaves_nobody() -> None:
     launcher = start_family()
     launcher.process.kill()
-    wait_until(lambda: not launcher.family(), 2.5, "processes are left after kill -9 of the launcher")
+    wait_until(lambda: not launcher.family(), ENOUGH, "processes are left after kill -9 of the launcher")
     launcher.finish()
 
 
 def test_murdered_agent_leaves_nobody() -> None:
     launcher = start_family()
     launcher.agent().kill()
-    result = launcher.finish(10)
+    result = launcher.finish()
     assert launcher.family() == []
     assert result.returncode == 137
     assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
@@ -158,7 +159,7 @@ def test_murdered_agent_leaves_nobody() -> None:
 def test_murdered_guardian_leaves_nobody() -> None:
     launcher = start_family()
     launcher.guardian().kill()
-    result = launcher.finish(10)
+    result = launcher.finish()
     assert launcher.family() == []
     assert result.returncode == 137
     assert "the agent on localhost" in result.stderr and "SIGKILL" in result.stderr
@@ -169,14 +170,16 @@ def test_murdered_launcher_and_agent_leave_nobody() -> None:
     agent = launcher.agent()
     launcher.process.kill()
     agent.kill()
-    wait_until(lambda: not launcher.family(), 3, "processes are left after kill -9 of launcher and agent")
+    wait_until(
+        lambda: not launcher.family(), ENOUGH, "processes are left after kill -9 of launcher and agent"
+    )
     launcher.finish()
 
 
 def test_terminated_agent_ends_the_job() -> None:
     launcher = start_family(then="signal.signal(signal.SIGTERM, signal.SIG_DFL); time.sleep(303)")
     launcher.agent().terminate()
-    result = launcher.finish(20)
+    result = launcher.finish()
     assert launcher.family() == []
     assert result.returncode != 0
 
@@ -187,7 +190,7 @@ def test_terminated_agent_ends_the_job() -> None:
 def test_signals_end_the_whole_family(number: int, code: int) -> None:
     launcher = start_family("--grace-period", "0.5")
     launcher.process.send_signal(number)
-    result = launcher.finish(20)
+    result = launcher.finish()
     assert result.returncode == code
     assert launcher.family() == []
     assert "Process name" not in result.stderr
@@ -201,14 +204,12 @@ def test_ctrl_c_lets_the_ranks_clean_up() -> None:
         "except KeyboardInterrupt:\n"
         "    time.sleep(0.3); print('cleaned up')"
     )
-    launcher = Launcher("-np", "2", "--grace-period", "20", PYTHON, "-c", code)
+    launcher = Launcher("-np", "2", "--grace-period", "100", PYTHON, "-c", code)
     assert launcher.process.stdout is not None
     for _ in range(2):
         assert b"ready" in launcher.process.stdout.readline()
-    begin = time.monotonic()
     launcher.process.send_signal(signal.SIGINT)
     result = launcher.finish()
-    assert time.monotonic() - begin < 10
     assert result.returncode == 130
     assert sorted(result.stdout.splitlines()) == ["[0]<stdout>:cleaned up", "[1]<stdout>:cleaned up"]
     assert launcher.family() == []
@@ -216,7 +217,7 @@ def test_ctrl_c_lets_the_ranks_clean_up() -> None:
 
 def test_second_ctrl_c_kills() -> None:
     launcher = Launcher(
-        "-np", "1", "--grace-period", "60", "sh", "-c", "trap '' INT TERM; echo ready; sleep 60; sleep 60"
+        "-np", "1", "--grace-period", "100", "sh", "-c", "trap '' INT TERM; echo ready; sleep 60; sleep 60"
     )
     assert launcher.process.stdout is not None
     assert b"ready" in launcher.process.stdout.readline()
@@ -224,10 +225,8 @@ def test_second_ctrl_c_kills() -> None:
     launcher.process.send_signal(signal.SIGINT)
     assert b"once more" in launcher.process.stderr.readline()
     time.sleep(1.1)  # sooner, it would be the same one
-    begin = time.monotonic()
     launcher.process.send_signal(signal.SIGINT)
     assert launcher.finish().returncode == 130
-    assert time.monotonic() - begin < 4
     assert launcher.family() == []
 
 
@@ -265,16 +264,19 @@ def test_time_to_save_ends() -> None:
     begin = time.monotonic()
     launcher.process.terminate()
     assert launcher.finish().returncode == 143
-    assert 0.9 < time.monotonic() - begin < 4
+    assert time.monotonic() - begin > 0.9
     assert launcher.family() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_user_signals_reach_the_ranks_only(number: signal.Signals) -> None:
     code = (
-        f"import signal, subprocess, sys\nchild = subprocess.Popen(['sleep', '1'])\n"
-        f"signal.signal({int(number)}, lambda *_: print('told', flush=True))\n"
-        "print('ready', flush=True); sys.exit(child.wait())"
+        "import signal, subprocess, sys, threading, time\n"
+        "child, told = subprocess.Popen(['cat'], stdin=subprocess.PIPE), threading.Event()\n"
+        f"signal.signal({int(number)}, lambda *_: (print('told', flush=True), told.set()))\n"
+        "print('ready', flush=True); told.wait()\n"
+        "time.sleep(1)  # in case that it comes twice\n"
+        "child.stdin.close(); sys.exit(child.wait())"
     )
     launcher = Launcher("-np", "2", PYTHON, "-c", code)
     launcher.wait_for(2, "ready")
@@ -293,14 +295,20 @@ def test_ctrl_c_twice_within_a_second_counts_once() -> None:
         "signal.signal(signal.SIGINT, interrupted)\n"
         "print('ready', flush=True); time.sleep(60)"
     )
-    launcher = Launcher("-np", "1", "--grace-period", "20", PYTHON, "-c", code)
-    launcher.wait_for(1, "ready")
-    assert launcher.process.stderr is not None
-    launcher.process.send_signal(signal.SIGINT)
-    assert b"once more" in launcher.process.stderr.readline()
-    launcher.process.send_signal(signal.SIGINT)
-    result = launcher.finish()
-    assert result.returncode == 130
+    for _ in range(5):
+        launcher = Launcher("-np", "1", "--grace-period", "100", PYTHON, "-c", code)
+        launcher.wait_for(1, "ready")
+        assert launcher.process.stderr is not None
+        begin = time.monotonic()
+        launcher.process.send_signal(signal.SIGINT)
+        assert b"once more" in launcher.process.stderr.readline()
+        launcher.process.send_signal(signal.SIGINT)
+        told = time.monotonic() - begin
+        result = launcher.finish()
+        assert result.returncode == 130
+        if "killing" not in result.stderr:
+            break
+        assert told > 0.2, "it was told twice in a moment"  # else the machine is busy: once more
     assert "cleaned up" in result.stdout and "killing" not in result.stderr
 
 
@@ -316,10 +324,10 @@ def test_console_that_nobody_reads_does_not_prevent_the_end() -> None:
     launcher = Launcher("-np", "2", "yes")
     assert launcher.process.stdout is not None
     os.read(launcher.process.stdout.fileno(), 10)
-    wait_until(lambda: len(launcher.family()) == 5, 10, "the processes did not start")
-    wait_until(lambda: writers_are_blocked(launcher), 20, "the buffers on the way did not fill up")
+    wait_until(lambda: len(launcher.family()) == 5, ENOUGH, "the processes did not start")
+    wait_until(lambda: writers_are_blocked(launcher), ENOUGH, "the buffers on the way did not fill up")
     launcher.process.terminate()
-    assert launcher.process.wait(timeout=10) == 143
+    assert launcher.process.wait(timeout=ENOUGH) == 143
     assert launcher.family() == []
     launcher.finish()
 
@@ -339,7 +347,7 @@ def test_ctrl_c_in_a_terminal() -> None:
     while output.count(b"ready") < 2:
         output += os.read(leader, 4096)
     os.write(leader, b"\x03")
-    assert launcher.process.wait(timeout=20) == 130
+    assert launcher.process.wait(timeout=ENOUGH) == 130
     os.close(leader)
     assert launcher.family() == []
 
@@ -348,7 +356,7 @@ def test_closed_standard_descriptors() -> None:
     launch = f"{PYTHON} -m horovod.runner.launch -np 2 sh -c 'echo hi; exit 6' <&- >&- 2>&-; echo $? >$FILE"
     with tempfile.NamedTemporaryFile() as file:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "FILE": file.name}
-        subprocess.run(["sh", "-c", launch], env=env, timeout=30, check=True)
+        subprocess.run(["sh", "-c", launch], env=env, timeout=ENOUGH, check=True)
         assert file.read() == b"6\n"
 
 

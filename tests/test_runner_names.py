@@ -65,8 +65,8 @@ def test_environment_for_others() -> None:
 
 def test_threads() -> None:
     seen: list[Any] = []
-    in_thread(seen.append, (1,), name="one").join(10)
-    in_thread(lambda: 1 / 0, silent=True).join(10)
+    in_thread(seen.append, (1,), name="one").join(60)
+    in_thread(lambda: 1 / 0, silent=True).join(60)
     with pytest.raises(ValueError, match=r"must be a tuple, not int: .* \(x,\)"):
         in_thread(seen.append, 1)  # type: ignore[arg-type]
     event, stop = threading.Event(), threading.Event()
@@ -74,8 +74,8 @@ def test_threads() -> None:
     stopped = on_event(threading.Event(), seen.append, (3,), stop=stop, check_stop_interval_s=0.01)
     event.set()
     stop.set()
-    waiting.join(10)
-    stopped.join(10)
+    waiting.join(60)
+    stopped.join(60)
     assert seen == [1, 2] and not stopped.is_alive()
 
 
@@ -165,13 +165,13 @@ def test_command_leaves_nothing(command: str, monkeypatch: pytest.MonkeyPatch) -
     thread = in_thread(
         lambda: codes.append(safe_shell_exec.execute(command, stdout=out, events=[threading.Event(), event]))
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not out.getvalue() and time.monotonic() < deadline:
         time.sleep(0.01)
     child = int(out.getvalue())
     assert lives(child)
     event.set()
-    thread.join(30)
+    thread.join(60)
     assert codes and codes[0] in (143, 137) and not lives(child)
 
 

@@ -136,7 +136,8 @@ Status take_world(const hvd_world& world, AbortSignal* abort, Engine::Parts* par
       }
       parts->watched.push_back(
           {Peer(i, world.peers[i]),
-           wire::Channel(own(world.liveness_fds[i]), keys(world.liveness_keys, i, &liveness_keys))});
+           wire::Channel(own(world.liveness_fds[i]), keys(world.liveness_keys, i, &liveness_keys)),
+           world.control_fds[i]});
     }
   }
   switch (world.transport) {

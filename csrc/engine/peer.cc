@@ -93,11 +93,21 @@ std::string Peer::describe_end(int milliseconds, const std::string& otherwise) c
   return "exited with code " + std::to_string(WEXITSTATUS(status)) + " without shutting Horovod down";
 }
 
+char Peer::state() const {
+  if (pidfd_ < 0) return 0;
+  const std::vector<std::string> fields = process_stat(pid_);
+  return fields.empty() ? 0 : fields[0][0];
+}
+
+bool Peer::runs() const {
+  const char state = this->state();
+  return state != 0 && std::strchr("TtZX", state) == nullptr;
+}
+
 std::string Peer::describe_state() const {
-  if (pidfd_ < 0) return "";
-  std::vector<std::string> fields = process_stat(pid_);
-  if (fields.empty()) return "";
-  switch (fields[0][0]) {
+  switch (state()) {
+    case 0:
+      return "";
     case 'T':
     case 't':
       return " (its process is stopped)";

@@ -22,10 +22,14 @@ class Peer {
   // Waits up to `milliseconds` for the process to end and tells how: "was killed by signal 9 (Killed)",
   // "exited with code 1", or `otherwise` if it lives on or can't be seen.
   std::string describe_end(int milliseconds, const std::string& otherwise) const;
+  // Whether its process can be seen from here, and has neither ended nor been stopped.
+  bool runs() const;
   // " (its process is stopped)" or the like for a peer that is silent; empty if nothing is known.
   std::string describe_state() const;
 
  private:
+  char state() const;  // as in /proc; 0 if it can't be seen
+
   int rank_;
   std::string host_;
   int pid_;

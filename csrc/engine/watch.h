@@ -19,6 +19,7 @@ class Watch {
   struct Watched {
     Peer peer;
     wire::Channel channel;
+    int control = -1;  // another connection to it, not used here: what arrives there is a sign of life, too
     std::chrono::steady_clock::time_point heard{};
     bool gone = false;
   };
@@ -40,7 +41,7 @@ class Watch {
 
   std::vector<Watched> watched_;
   std::chrono::duration<double> limit_, interval_;
-  std::chrono::steady_clock::time_point last_tick_;
+  std::chrono::steady_clock::time_point next_tick_;
   AbortSignal* abort_;
   Event stop_;
   std::atomic<bool> closing_{false};

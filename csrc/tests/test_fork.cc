@@ -23,7 +23,7 @@ TEST(a_forked_child_has_no_default_engine) {
       const pid_t child = fork();
       CHECK(child >= 0);
       if (child == 0) {
-        alarm(20);
+        alarm(100);
         hvd_after_fork_in_child(rank.engine);
         hvd_place place;
         int32_t size = 0, included = 0;

@@ -539,7 +539,7 @@ TEST(abort_ends_stuck_collectives) {
           const auto begin = Clock::now();
           const Status status = collective(*comm, {{memory.data(), bytes}});
           CHECK(status.code() == HVD_UNKNOWN && status.text() == "the last rank was killed by signal 9");
-          CHECK(Clock::now() - begin < milliseconds(5000));
+          CHECK(Clock::now() - begin < milliseconds(60000));
         });
       }
     }

@@ -34,7 +34,7 @@ void in_a_child(const std::function<void()>& body) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    alarm(20);
+    alarm(100);
     body();
     _exit(0);
   }

@@ -13,7 +13,7 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kLong = 30.0;  // seconds: a wait that lasts so long hangs
+constexpr double kLong = 100.0;  // seconds: a wait that lasts so long hangs
 
 hvd::Task barrier_task() { return hvd::Task(Rank::request(HVD_BARRIER, "barrier")); }
 

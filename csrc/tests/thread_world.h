@@ -21,7 +21,7 @@ struct WorldOptions {
   std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
   int64_t fusion_threshold = 128 << 20;
   int cache_capacity = 1024;
-  double peer_timeout = 3.0;
+  double peer_timeout = 60.0;  // other programs may keep a thread from running for seconds
   double stall_warning = 0.0;
   double stall_shutdown = 0.0;
 };
@@ -50,7 +50,7 @@ class Rank {
   int wait(hvd_handle handle) {
     CHECK(handle > 0);
     for (;;) {
-      int code = hvd_wait(engine, handle, 20.0);
+      int code = hvd_wait(engine, handle, 100.0);
       CHECK(code != HVD_IN_PROGRESS);
       if (code != HVD_INTERRUPTED) return code;
     }

@@ -2,7 +2,8 @@
 
 Looks for every port that the victims listen on (their /proc is shared here, a real attacker would scan), and
 tries on each: random bytes, a pickle by HTTP PUT and bare, a replayed handshake, and connections that just
-stay. The last line of output counts what was done; `marker` is what a successful pickle would create.
+stay. Takes longer than `seconds` if not all of that was done by then. The last line of output counts what was
+done; `marker` is what a successful pickle would create.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import resource
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 Endpoint = tuple[str, int]
 HELD = 1500  # half-open connections at a time
+PATIENCE = 60.0  # seconds for every attack to be tried once
 
 
 class Exploit:
@@ -76,13 +79,13 @@ def main() -> None:
     victims = [(int(pid), address) for pid, address in (word.split("@") for word in sys.argv[4:])]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * HELD)), hard))
-    counts: dict[str, int] = {"ports": 0, "half-open": 0, "accepted": 0}
+    counts = Counter(ports=0, accepted=0)
     held: list[socket.socket] = []
     ports: set[Endpoint] = set()
     plan = attacks(marker, recorded)
     name, data = next(plan)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    begin = time.monotonic()
+    while (now := time.monotonic()) < begin + seconds or (counts["replay"] == 0 and now < begin + PATIENCE):
         for endpoint in [end for pid, address in victims for end in listening(pid, address)]:
             ports.add(endpoint)
             for _ in range(100):
@@ -94,7 +97,7 @@ def main() -> None:
             # Many doors are gone before the attack gets to them: it is then tried on the next.
             with contextlib.suppress(OSError):
                 answer = say(endpoint, data, listen_first=name == "replay")
-                counts[name] = counts.get(name, 0) + 1
+                counts[name] += 1
                 # The challenge, and a refusal of zeros, is all that a stranger may hear.
                 counts["accepted"] += bool(answer.startswith(b"HVDAUTH2") and any(answer[40:]))
                 counts["accepted"] += bool(name == "replay" and any(answer))

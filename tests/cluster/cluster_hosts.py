@@ -49,7 +49,7 @@ def why_not() -> str | None:
 
 
 def run(*words: str | Path) -> None:
-    subprocess.run(list(map(str, words)), check=True, capture_output=True, timeout=30)
+    subprocess.run(list(map(str, words)), check=True, capture_output=True, timeout=60)
 
 
 class Hosts:
@@ -97,7 +97,7 @@ class Hosts:
         with (self.directory / f"sshd{host}.log").open("wb") as log:
             self._sshds[host] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         probe = [sys.executable, "-c", f"import socket; socket.create_connection(('192.0.2.{host}', 22), 1)"]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while subprocess.run(self.words(host, *probe), capture_output=True).returncode != 0:
             assert self._sshds[host].poll() is None, (self.directory / f"sshd{host}.log").read_text()
             assert time.monotonic() < deadline, f"sshd on host{host} does not answer"
@@ -106,12 +106,12 @@ class Hosts:
         """Only the listener; connections live on."""
         process = self._sshds.pop(host)
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
     def pids(self, host: int) -> list[int]:
         """Living processes on a host, besides the sshd that listens."""
         words = ["ip", "netns", "pids", self.namespace(host)]
-        listed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10)
+        listed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
         own = {process.pid for process in self._sshds.values()}
         return [pid for pid in map(int, listed.stdout.split()) if pid not in own and _lives(pid)]
 

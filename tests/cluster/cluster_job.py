@@ -12,6 +12,7 @@ from pathlib import Path
 from cluster_hosts import ROOT, Hosts
 
 RANK = Path(__file__).with_name("cluster_rank.py")
+ENOUGH = 90.0  # seconds for any job, also on a busy machine
 
 
 class ClusterJob:
@@ -41,7 +42,7 @@ class ClusterJob:
         self.finish()
         raise AssertionError(f"{text!r} did not appear in {lines}")
 
-    def finish(self, seconds: float = 40) -> subprocess.CompletedProcess[str]:
+    def finish(self, seconds: float = ENOUGH) -> subprocess.CompletedProcess[str]:
         try:
             out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -57,7 +58,7 @@ class ClusterJob:
 
 
 def horovodrun(
-    hosts: Hosts, *argv: str | Path, env: dict[str, str] | None = None, seconds: float = 40
+    hosts: Hosts, *argv: str | Path, env: dict[str, str] | None = None, seconds: float = ENOUGH
 ) -> subprocess.CompletedProcess[str]:
     """Runs it to its end."""
     return ClusterJob(hosts, *argv, env=env).finish(seconds)

@@ -17,17 +17,19 @@ import pytest
 from cluster_hosts import Hosts
 from cluster_job import RANK, ClusterJob
 from runner_util import wait_until
+from util_lag import Lag
 
 PYTHON = sys.executable
 ON_DEATH, ON_SILENCE = 1.0, 5.0  # seconds within which survivors must raise
-BUSY = 1.0  # more, because this machine may be busy with other tests
+BUSY = 1.0  # more, because this machine has all hosts
 
 
 class Running:
     """Six ranks on three hosts in the middle of their work."""
 
-    def __init__(self, hosts: Hosts, numbers: int = 1000) -> None:
+    def __init__(self, hosts: Hosts, lag: Lag, numbers: int) -> None:
         where = ["-np", "6", "-H", "host1:2,host2:2,host3:2"]
+        self._lag = lag
         self.job = ClusterJob(hosts, *where, PYTHON, RANK, "loop", str(numbers))
         self.pids: dict[int, int] = {}
         for line in self.job.lines_until(6, "running "):
@@ -35,6 +37,10 @@ class Running:
             if match:
                 self.pids[int(match[1])] = int(match[2])
         assert sorted(self.pids) == list(range(6))
+
+    def allowance(self, since: float) -> float:
+        """Seconds by which a machine that is busy with other things may have made it late."""
+        return BUSY + self._lag.allowance_since(since)
 
     def raised_after(self, output: str, since: float) -> dict[int, float]:
         """Seconds after which each rank raised."""
@@ -45,8 +51,8 @@ class Running:
 
 
 @pytest.fixture
-def running(hosts: Hosts, request: pytest.FixtureRequest) -> Iterator[Running]:
-    job = Running(hosts, getattr(request, "param", 1000))
+def running(hosts: Hosts, lag: Lag, request: pytest.FixtureRequest) -> Iterator[Running]:
+    job = Running(hosts, lag, getattr(request, "param", 1000))
     yield job
     if job.job.process.poll() is None:
         job.job.process.kill()
@@ -69,11 +75,10 @@ def test_killed_rank(running: Running, victim: int) -> None:
     since = time.monotonic()
     os.kill(running.pids[victim], signal.SIGKILL)
     result = running.job.finish()
-    assert time.monotonic() - since < 12
     assert result.returncode == 137
     after = running.raised_after(result.stdout, since)
     assert sorted(after) == [rank for rank in range(6) if rank != victim]
-    assert max(after.values()) < ON_DEATH + BUSY
+    assert max(after.values()) < ON_DEATH + running.allowance(since)
     cause = f"rank {victim} on host{victim // 2 + 1} failed first: it was ended by signal 9 (SIGKILL)"
     assert f"horovodrun: {cause}" in result.stderr
     assert f"Process name: {victim}" in result.stderr.splitlines()[-2]
@@ -100,7 +105,7 @@ def test_lost_ssh_connection(hosts: Hosts, running: Running) -> None:
     result = running.job.finish()
     assert result.returncode == 1
     after = running.raised_after(result.stdout, since)
-    assert {0, 1, 2, 3} <= set(after) and max(after.values()) < ON_DEATH + 0.5 + BUSY
+    assert {0, 1, 2, 3} <= set(after) and max(after.values()) < ON_DEATH + 0.5 + running.allowance(since)
     assert "the connection to host3 was lost: ssh ended with code 255" in result.stderr
     assert "failed first" not in result.stderr
 
@@ -110,7 +115,7 @@ def test_killed_agent(hosts: Hosts, running: Running) -> None:
     agent(hosts, 2).kill()
     result = running.job.finish()
     after = running.raised_after(result.stdout, since)
-    assert {0, 1, 4, 5} <= set(after) and max(after.values()) < ON_DEATH + BUSY
+    assert {0, 1, 4, 5} <= set(after) and max(after.values()) < ON_DEATH + running.allowance(since)
     assert result.returncode == 1
     assert "the connection to host2 was lost" in result.stderr
 
@@ -118,16 +123,14 @@ def test_killed_agent(hosts: Hosts, running: Running) -> None:
 def test_killed_launcher(hosts: Hosts, running: Running) -> None:
     since = time.monotonic()
     running.job.process.kill()
-    wait_until(lambda: not hosts.everyone(), 4, "processes are left after kill -9 of the launcher")
-    print(f"nobody left after {time.monotonic() - since:.2f} s")
+    wait_until(lambda: not hosts.everyone(), 30, "processes are left after kill -9 of the launcher")
+    assert time.monotonic() - since < 4 + running.allowance(since)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals(running: Running, number: int, code: int) -> None:
-    since = time.monotonic()
     running.job.process.send_signal(number)
     assert running.job.finish().returncode == code
-    assert time.monotonic() - since < 10
 
 
 def test_sigterm_for_every_process_leaves_time_to_save(hosts: Hosts) -> None:
@@ -161,18 +164,17 @@ def test_partition(hosts: Hosts, running: Running) -> None:
     hosts.cut_off(3)
     try:
         # The ranks and the agent on the lost host give up by themselves, in sight of nobody.
-        wait_until(lambda: not hosts.pids(3) or only_sshd(hosts, 3), 14, "host3 goes on without the others")
+        wait_until(lambda: not hosts.pids(3) or only_sshd(hosts, 3), 40, "host3 goes on without the others")
         result = running.job.finish()
     finally:
         hosts.mend(3)
         for pid in hosts.pids(3):  # what is left of sshd knows nothing of the end of its connection
             os.kill(pid, signal.SIGKILL)
     after = running.raised_after(result.stdout, since)
-    assert sorted(after) == [0, 1, 2, 3] and max(after.values()) < ON_SILENCE + BUSY
+    assert sorted(after) == [0, 1, 2, 3] and max(after.values()) < ON_SILENCE + running.allowance(since)
     assert result.returncode == 1
     assert "the connection to host3 was lost: Connection timed out" in result.stderr
     assert "failed first" not in result.stderr
-    assert time.monotonic() - since < 25
 
 
 def only_sshd(hosts: Hosts, host: int) -> bool:

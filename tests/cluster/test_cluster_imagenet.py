@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import util_packages
 from cluster_hosts import ROOT, Hosts
 
 EXAMPLE = ROOT / "examples" / "imagenet"
 
 
 def bash(
-    hosts: Hosts, script: str, *words: str | Path, seconds: float = 60, **environment: str
+    hosts: Hosts, script: str, *words: str | Path, seconds: float = 120, **environment: str
 ) -> tuple[int, str]:
     """Runs a script on host1 with the helpers loaded; its exit code and everything that it printed."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -61,10 +61,9 @@ def test_wrong_hosts_files(hosts: Hosts, tmp_path: Path) -> None:
 
 
 def test_copyclust(hosts: Hosts, hosts_file: Path, tmp_path: Path) -> None:
-    if shutil.which("rsync") is None:
-        subprocess.run(["apt-get", "install", "-qq", "-y", "rsync"], capture_output=True, timeout=200)
-    if shutil.which("rsync") is None:
-        pytest.skip("needs another program: apt-get install rsync")
+    reason = util_packages.why_not({"rsync": "rsync"})
+    if reason is not None:
+        pytest.skip(reason)
     data = tmp_path / "data $(touch x)"
     data.mkdir()
     (data / "it's a file").write_text("content")

@@ -147,7 +147,7 @@ def test_missing_directory(hosts: Hosts, tmp_path: Path) -> None:
         words = hosts.words(1, PYTHON, "-m", "horovod.runner.launch", "-np", "2", "-H", "host1,host2", "true")
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         directory = tmp_path / "work" / "here"
-        result = subprocess.run(words, cwd=directory, env=env, capture_output=True, text=True, timeout=40)
+        result = subprocess.run(words, cwd=directory, env=env, capture_output=True, text=True, timeout=90)
     finally:
         hosts.stop_sshd(2)
         hosts.start_sshd(2)
@@ -168,7 +168,7 @@ def test_a_function_on_several_hosts(hosts: Hosts, tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     words = hosts.words(1, PYTHON, script)
-    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=90)
     assert result.stdout == "[('x', 'host1', 3), ('x', 'host2', 3), ('x', 'host3', 3)]\n", result.stderr
 
 

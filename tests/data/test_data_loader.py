@@ -50,7 +50,7 @@ def loading_threads() -> list[threading.Thread]:
 
 
 def eventually(condition: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -126,7 +126,7 @@ def test_close_while_the_loop_waits() -> None:
             return 1
 
         def _iterate(self) -> Iterator[int]:
-            go_on.wait(20)
+            go_on.wait(60)
             yield 1
 
     go_on = threading.Event()
@@ -137,7 +137,7 @@ def test_close_while_the_loop_waits() -> None:
     eventually(loading_threads)
     threading.Timer(0.2, go_on.set).start()
     loader.close_async_loader()
-    consumer.join(10)
+    consumer.join(60)
     assert results == [[]]
 
 

@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     # Some virtual machines announce AMX but do not allow it; then bfloat16 is an illegal instruction.
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
-    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
 }
 
 

@@ -92,7 +92,7 @@ def test_interrupted_it_goes_on(miniature: Miniature, in_40_shards: Path, tmp_pa
             text=True,
             start_new_session=True,
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while len(list(out.glob("train-*"))) < len(kept) + 2:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.001)
@@ -100,10 +100,10 @@ def test_interrupted_it_goes_on(miniature: Miniature, in_40_shards: Path, tmp_pa
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(blow)
         os.killpg(process.pid, signal.SIGCONT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=100)
         assert process.returncode != 0 and "Traceback" not in errors
         assert blow == signal.SIGKILL or "Start it again" in errors
-        assert psutil.wait_procs(children, timeout=10)[1] == []
+        assert psutil.wait_procs(children, timeout=60)[1] == []
         shards = list(out.glob("train-*"))
         assert len(kept) < len(shards) < 40
         assert all(path.stat().st_mtime_ns == then for path, then in kept.items())

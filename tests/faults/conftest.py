@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_job import Job, StartJob
+from fault_job import GRACE, Job, StartJob
 
 
 @pytest.fixture
@@ -16,8 +16,10 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
     """Starts the job of a test. Whatever the test leaves behind is ended, whether it passes or not."""
     jobs: list[Job] = []
 
-    def start_job(np: int, program: str, *arguments: str, **environment: str) -> Job:
-        jobs.append(Job(tmp_path, np, program, *arguments, **environment))
+    def start_job(np: int, program: str, *arguments: str, grace: float = GRACE, **environment: str) -> Job:
+        directory = tmp_path / str(len(jobs))
+        directory.mkdir()
+        jobs.append(Job(directory, np, program, *arguments, grace=grace, **environment))
         return jobs[-1]
 
     yield start_job

@@ -16,7 +16,7 @@ from fault_notes import Notes
 from runner_util import Launcher
 
 HERE = Path(__file__).parent
-GRACE = 0.5  # seconds that horovodrun gives the others
+GRACE = 0.5  # seconds that horovodrun gives the others, unless a test says otherwise
 _OURS = ("hvd", "horovod")
 
 
@@ -27,7 +27,9 @@ def _traces(directory: str) -> set[str]:
 class Job:
     """A horovodrun in its own temporary directory; `notes` is where its ranks tell what they saw."""
 
-    def __init__(self, directory: Path, np: int, program: str, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, directory: Path, np: int, program: str, *arguments: str, grace: float, **environment: str
+    ) -> None:
         self.notes = Notes(directory / "notes")
         self._temporary = directory / "tmp"
         self._temporary.mkdir()
@@ -39,14 +41,14 @@ class Job:
             "-np",
             str(np),
             "--grace-period",
-            str(GRACE),
+            str(grace),
             sys.executable,
             str(HERE / program),
             *arguments,
             str(directory / "notes"),
             cwd=directory,
             env={
-                "PYTHONPATH": str(Path(spec.origin).parents[1]),
+                "PYTHONPATH": os.pathsep.join([str(Path(spec.origin).parents[1]), str(HERE.parent)]),
                 "TMPDIR": str(self._temporary),
                 "OMP_NUM_THREADS": "1",
                 "OPENBLAS_NUM_THREADS": "1",
@@ -85,4 +87,6 @@ class Job:
 class StartJob(Protocol):
     """The fixture `start`."""
 
-    def __call__(self, np: int, program: str, *arguments: str, **environment: str) -> Job: ...
+    def __call__(
+        self, np: int, program: str, *arguments: str, grace: float = GRACE, **environment: str
+    ) -> Job: ...

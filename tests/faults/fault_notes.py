@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 20.0  # seconds for something that should happen at once
+PATIENCE = 60.0  # seconds for something that should happen at once
 
 
 class Notes:

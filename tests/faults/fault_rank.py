@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 from fault_ends import end
 from fault_notes import PATIENCE, Notes
 from fault_plan import Fault
+from util_lag import Lag
 
 import horovod.numpy as hvd
 from horovod._bootstrap.client import RendezvousClient
@@ -28,26 +28,6 @@ from horovod._bootstrap.client import RendezvousClient
 RANK = int(os.environ["HOROVOD_RANK"])
 BIG = 64 << 20  # elements: 256 MB
 SAMPLES = 64
-
-
-class Lag:
-    """How late this process gets the processor: a busy machine is not the engine's fault."""
-
-    PAUSE = 0.005
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, float]] = deque(maxlen=4000)
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            before = time.monotonic()
-            time.sleep(self.PAUSE)
-            now = time.monotonic()
-            self._seen.append((now, now - before - self.PAUSE))
-
-    def worst_since(self, when: float) -> float:
-        return max((lag for at, lag in list(self._seen) if at >= when), default=0.0)
 
 
 class Victim:
@@ -129,12 +109,15 @@ class Survivor:
         self._fault, self._notes = fault, notes
         self._lag = Lag()
         self._first: Exception | None = None
-        self._seen: dict[str, Any] = {"succeeded": [], "later": [], "named_memory": []}
+        began = time.monotonic()  # a rank that takes long to start has not been waiting for the victim
+        self._seen: dict[str, Any] = {"began": began, "succeeded": [], "later": [], "named_memory": []}
 
     def run(self) -> None:
         getattr(self, self._fault.moment)()
         died = self._notes.wait("fault")["at"]
-        self._notes.write(f"survivor-{RANK}", lag=self._lag.worst_since(died), **self._seen)
+        self._notes.write(f"survivor-{RANK}", allowance=self._lag.allowance_since(died), **self._seen)
+        for rank in self._fault.survivors:  # when the first one ends, the launcher ends the others soon
+            self._notes.wait(f"survivor-{rank}")
         assert self._first is not None
         raise self._first
 

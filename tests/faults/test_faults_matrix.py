@@ -8,11 +8,12 @@ import subprocess
 from typing import Any
 
 import pytest
-from fault_job import StartJob
+from fault_job import GRACE, StartJob
 from fault_plan import Fault, covering, every
 
 JOIN_LIMIT = 3.0  # HOROVOD_GLOO_TIMEOUT_SECONDS where a rank never joins
 SILENCE = 3.0  # HOROVOD_PEER_TIMEOUT_SECONDS, the default
+ATTEMPTS = 4  # at ending a rank in the middle of an operation
 SUBSET = covering()
 
 
@@ -21,12 +22,12 @@ def in_init(fault: Fault) -> bool:
 
 
 def time_limit(fault: Fault) -> float:
-    """Seconds from the fault to the last survivor's error."""
+    """Seconds from the fault to the last survivor's error, on a machine that has nothing else to do."""
     if in_init(fault):
         if fault.end == "SIGSTOP":
-            # The server looks every half second; ranks start at different times.
+            # The server looks every half second.
             return (JOIN_LIMIT if fault.moment == "before_init" else SILENCE) + 2
-        return 2.0  # the launcher tells; survivors may still be starting
+        return 2.0  # the launcher tells
     if fault.end == "SIGSTOP":
         return SILENCE
     # After an exception the interpreter ends in good order, and what was under way is finished first.
@@ -71,11 +72,11 @@ def words(fault: Fault, pid: int) -> list[str]:
     return [process, how[fault.end]]
 
 
-def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any]) -> float:
-    """Returns the seconds it took to notice."""
+def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any], allowance: float) -> float:
+    """Returns the seconds it took to notice. `allowance`: by how many a busy machine made it late."""
     assert seen["named_memory"] == []  # what has no name can't be left behind
-    delay = float(seen["when"] - died["at"])
-    assert delay - seen["lag"] <= time_limit(fault), (delay, seen)
+    delay = float(seen["when"] - max(died["at"], seen["began"]))
+    assert delay <= time_limit(fault) + allowance, (delay, allowance, seen)
     if fault.moment == "before_shutdown":
         assert seen["succeeded"] == ["shutdown"], seen
         return delay
@@ -87,7 +88,7 @@ def check_survivor(fault: Fault, died: dict[str, Any], seen: dict[str, Any]) -> 
     assert [later["name"] for later in seen["later"]] == ["allreduce", "barrier", "submit", "object"]
     for later in seen["later"]:
         assert later["text"] == seen["text"]
-        assert later["seconds"] < 0.5
+        assert later["seconds"] < 0.5 + allowance
     return delay
 
 
@@ -115,17 +116,25 @@ def check_launcher(fault: Fault, result: subprocess.CompletedProcess[str]) -> No
 def run(fault: Fault, start: StartJob, record: Any) -> None:
     environment = {"HOROVOD_TRANSPORT": fault.transport}
     if in_init(fault):
-        environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(JOIN_LIMIT if fault.moment == "before_init" else 30)
-    job = start(fault.size, "fault_rank.py", fault.to_json(), **environment)
-    result = job.finish(30)
-    died = job.notes.wait("fault", 0)
-    seen = [job.notes.read(f"survivor-{rank}") for rank in fault.survivors]
-    assert None not in seen, "a survivor was ended before it could tell"
-    delays = [check_survivor(fault, died, each) for each in seen if each is not None]
+        short = fault.moment == "before_init" and fault.end == "SIGSTOP"
+        environment["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(JOIN_LIMIT if short else 60)
+    # Nobody but the launcher ends a stopped rank. The others get time to tell what they saw.
+    grace = GRACE if fault.end == "SIGSTOP" else 60.0
+    for attempt in range(1, ATTEMPTS + 1):
+        job = start(fault.size, "fault_rank.py", fault.to_json(), grace=grace, **environment)
+        result = job.finish(100)
+        died = job.notes.wait("fault", 0)
+        # On a busy machine the victim may see the operation begin when it is over.
+        if fault.moment != "allreduce" or died["in_the_middle"]:
+            break
+        assert attempt < ATTEMPTS, "the operation was always over before the victim had noticed its beginning"
+    survivors = [job.notes.read(f"survivor-{rank}") for rank in fault.survivors]
+    seen = [each for each in survivors if each is not None]
+    assert len(seen) == len(survivors), "a survivor was ended before it could tell"
+    allowance = sum(each["allowance"] for each in seen)  # one learns of it from another
+    delays = [check_survivor(fault, died, each, allowance) for each in seen]
     if not in_init(fault):
         record(f"noticed {fault.end}", max(delays))
-    if fault.moment == "allreduce":
-        assert died["in_the_middle"]
     check_launcher(fault, result)
 
 

@@ -18,7 +18,7 @@ STOPPED = 5.0  # seconds, well above HOROVOD_PEER_TIMEOUT_SECONDS
 @TRANSPORTS
 def test_busy_rank_is_not_dead(start: StartJob, transport: str) -> None:
     job = start(4, "program_busy.py", HOROVOD_TRANSPORT=transport)
-    assert job.finish(60).returncode == 0
+    assert job.finish(120).returncode == 0
     for rank in range(4):
         job.notes.wait(f"done-{rank}", 0)
 
@@ -33,11 +33,11 @@ def test_job_that_is_stopped_and_continued_goes_on(start: StartJob, transport: s
     for process in family:
         process.send_signal(signal.SIGSTOP)
     stopped = psutil.STATUS_STOPPED
-    wait_until(lambda: all(process.status() == stopped for process in family), 5, "a process runs on")
+    wait_until(lambda: all(process.status() == stopped for process in family), 30, "a process runs on")
     time.sleep(STOPPED)
     for process in family:
         process.send_signal(signal.SIGCONT)
     job.notes.write("enough")
-    assert job.finish(30).returncode == 0
+    assert job.finish(120).returncode == 0
     for rank in range(3):
         job.notes.wait(f"done-{rank}", 0)

@@ -12,7 +12,7 @@ from cluster_job import ClusterJob
 from util_launch import Outcome, launch
 
 PROGRAM = Path(__file__).with_name("program_mixture.py")
-LAST_WORDS = 60.0  # seconds beyond the time that was asked for, enough to notice and to tell of a hang
+LAST_WORDS = 120.0  # seconds beyond the time that was asked for, enough to notice and to tell of a hang
 
 
 @dataclass(frozen=True)

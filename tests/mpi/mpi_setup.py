@@ -39,13 +39,13 @@ class Mpi:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(
-        self, np: int, *command: str | Path, timeout: float = 100, options: tuple[str, ...] = (), **env: str
+        self, np: int, *command: str | Path, timeout: float = 200, options: tuple[str, ...] = (), **env: str
     ) -> Outcome:
         """`mpirun -np <np> python <command>` with MPI as the engine."""
         words = [str(self.mpirun), *options, "-np", str(np), sys.executable, *map(str, command)]
         return self.start(words, timeout, HOROVOD_CPU_OPERATIONS="mpi", **env)
 
-    def start(self, words: list[str], timeout: float = 100, **env: str) -> Outcome:
+    def start(self, words: list[str], timeout: float = 200, **env: str) -> Outcome:
         """Any command with this MPI. AssertionError with its output if it does not end in time."""
         process = subprocess.Popen(
             words,
@@ -68,7 +68,7 @@ class Mpi:
             raise AssertionError(f"not finished after {timeout} s: {' '.join(words)}\n{output}") from None
         return Outcome(process.returncode, output)
 
-    def run_checks(self, np: int, checks: Path, *only: str, timeout: float = 100, **env: str) -> None:
+    def run_checks(self, np: int, checks: Path, *only: str, timeout: float = 200, **env: str) -> None:
         """As util_launch.run_checks(), under mpirun."""
         outcome = self.run(np, WORKER, checks, *only, timeout=timeout, **env)
         assert outcome.code == 0 and "all checks passed" in outcome.output, outcome.output

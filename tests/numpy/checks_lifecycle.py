@@ -256,7 +256,7 @@ def check_a_forked_child_does_not_hide_a_shutdown() -> None:
         start = time.monotonic()
         restart()
         assert total() == hvd.size()
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 25  # HOROVOD_GLOO_TIMEOUT_SECONDS is 30
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -270,10 +270,10 @@ def check_keyboard_interrupt_during_a_wait() -> None:
         timer.start()
         start = time.monotonic()
         # So long a slice shows that it is the signal that ends the wait.
-        usual, _core._WAIT_SLICE = _core._WAIT_SLICE, 60.0
+        usual, _core._WAIT_SLICE = _core._WAIT_SLICE, 1000.0
         with raises(KeyboardInterrupt):
             hvd.synchronize(handle)
-        assert time.monotonic() - start < 20, time.monotonic() - start
+        assert time.monotonic() - start < 100, time.monotonic() - start
         _core._WAIT_SLICE = usual
         hvd.barrier()
     else:

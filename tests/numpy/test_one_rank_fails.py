@@ -34,7 +34,7 @@ print("no error")
 def test_the_others_raise(tmp_path: Path, how: str, transport: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    outcome = launch(3, script, how, timeout=60, HOROVOD_TRANSPORT=transport)
+    outcome = launch(3, script, how, timeout=120, HOROVOD_TRANSPORT=transport)
     assert outcome.code != 0
     assert "no error" not in outcome.output
     for rank in (0, 2):

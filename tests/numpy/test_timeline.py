@@ -30,7 +30,7 @@ if hvd.rank() == 0:
 def test_from_init_to_the_end(tmp_path: Path) -> None:
     script, trace = tmp_path / "train.py", tmp_path / "trace.json"
     script.write_text(SCRIPT)
-    outcome = launch(2, script, timeout=60, HOROVOD_TIMELINE=str(trace))
+    outcome = launch(2, script, timeout=120, HOROVOD_TIMELINE=str(trace))
     assert outcome.code == 0, outcome.output
     text = trace.read_text()
     assert "allreduce.at last" in text and json.loads(text)
@@ -40,7 +40,7 @@ def test_started_and_stopped(tmp_path: Path) -> None:
     script, traces = tmp_path / "train.py", [tmp_path / "first.json", tmp_path / "second.json"]
     script.write_text(SCRIPT)
     begin = time.time()
-    outcome = launch(2, script, *traces, timeout=60, HOROVOD_TIMELINE="DYNAMIC")
+    outcome = launch(2, script, *traces, timeout=120, HOROVOD_TIMELINE="DYNAMIC")
     assert outcome.code == 0, outcome.output
     assert "refused:" in outcome.output and "/no/such/directory" in outcome.output
     for trace in traces:
@@ -56,5 +56,5 @@ def test_started_and_stopped(tmp_path: Path) -> None:
 def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    outcome = launch(1, script, timeout=60, HOROVOD_TIMELINE="/no/such/directory/timeline.json")
+    outcome = launch(1, script, timeout=120, HOROVOD_TIMELINE="/no/such/directory/timeline.json")
     assert outcome.code != 0 and "HOROVOD_TIMELINE" in outcome.output, outcome.output

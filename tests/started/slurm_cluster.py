@@ -109,7 +109,7 @@ class Slurm:
             )
 
     def _wait_for(self, *command: str, says: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while True:
             done = subprocess.run(
                 command, env={**os.environ, **self.variables}, capture_output=True, text=True, timeout=30

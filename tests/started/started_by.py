@@ -23,7 +23,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, **_ROOT_MAY, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 
 
-def run(command: Sequence[str | Path], env: dict[str, str], seconds: float = 40) -> tuple[int, str]:
+def run(command: Sequence[str | Path], env: dict[str, str], seconds: float = 100) -> tuple[int, str]:
     """Exit code and all output; AssertionError if it takes longer."""
     words = list(map(str, command))
     process = subprocess.Popen(

@@ -58,7 +58,7 @@ def die() -> None:
 def absent() -> None:
     identity = detect()
     if identity.rank == identity.size - 1:
-        time.sleep(20)
+        time.sleep(1000)
         return
     try:
         hvd.init()

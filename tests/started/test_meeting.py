@@ -54,13 +54,13 @@ def test_what_a_crashed_job_has_left_behind(home: Path) -> None:
     found: list[Identity] = []
 
     def other() -> None:
-        with prepared(rank(1), rank(1), [0, 1], "s", 10) as (identity, _):
+        with prepared(rank(1), rank(1), [0, 1], "s", 60) as (identity, _):
             found.append(identity)
 
     thread = threading.Thread(target=other)
     thread.start()  # sees the old notice first
-    with prepared(rank(0), rank(0), [0, 1], "s", 10) as (second, _):
-        thread.join(15)
+    with prepared(rank(0), rank(0), [0, 1], "s", 60) as (second, _):
+        thread.join(60)
     assert found[0].key == second.key != first.key
     assert found[0].rendezvous == second.rendezvous
     assert sorted(path.name for path in home.iterdir()) == ["job-starting", "of the user"]
@@ -280,7 +280,7 @@ def test_key_file_mounted_by_root_for_a_group() -> None:
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=60,
             )
             assert (done.returncode == 0) == fits, done.stderr
             assert ("s" * 64 in done.stdout) == fits and (fits or "chmod 600" in done.stderr)
@@ -321,7 +321,7 @@ def test_the_same_secret_and_flags_give_other_keys_each_time(tmp_path: Path) -> 
             )
             for number in range(2)
         ]
-        outputs = [process.communicate(timeout=40)[0] for process in processes]
+        outputs = [process.communicate(timeout=100)[0] for process in processes]
         assert outputs[0] == outputs[1] and outputs[0].startswith("key ")
         seen.add(outputs[0])
     assert len(seen) == 2

@@ -38,7 +38,7 @@ def pods(hosts: Hosts, first: dict[str, str], second: dict[str, str]) -> list[tu
             hosts.words(1, *rank("well")),
             environment(JOB_COMPLETION_INDEX="0", HOROVOD_SIZE="2", **first),
         )
-        output, _ = late.communicate(timeout=20)
+        output, _ = late.communicate(timeout=60)
     finally:
         late.kill()
         late.wait()

@@ -32,7 +32,7 @@ def test_two_agents_with_a_key_file(tmp_path: Path) -> None:
     other = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         code, output = run([*words, "0", *rank("well")[1:]], env)
-        output += other.communicate(timeout=20)[0]
+        output += other.communicate(timeout=60)[0]
     finally:
         other.kill()
         other.wait()

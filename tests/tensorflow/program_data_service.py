@@ -14,7 +14,7 @@ from horovod.tensorflow.data.compute_service import TfDataServiceConfig, send_to
 
 service = tf.data.experimental.service
 hvd.init()
-config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True, timeout=60)
+config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True, timeout=120)
 numbers = tf.data.Dataset.range(40).map(lambda x: x * x)
 
 

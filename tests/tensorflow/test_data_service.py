@@ -51,7 +51,7 @@ def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Pat
     file = tmp_path / "compute.json"
     with ThreadPoolExecutor() as pool:
         compute = pool.submit(launch, 2, *COMPUTE, file, "--dispatcher-side", side, *more, **QUIET)
-        training = launch(2, HERE / "program_data_service.py", file, timeout=100, **QUIET)
+        training = launch(2, HERE / "program_data_service.py", file, timeout=200, **QUIET)
         if training.code != 0 and file.exists():
             TfDataServiceConfig.read(str(file)).compute_client().shutdown()
         assert training.code == 0 and "trained with the data service" in training.output, training.output
@@ -90,9 +90,9 @@ def test_a_compute_job_of_another_launcher(tmp_path: Path) -> None:
     env = {**os.environ, **QUIET, "PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1"}
     job = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        found = TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=60)
+        found = TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=120)
         client = found.compute_client()
-        client.wait_for_dispatcher_worker_registration(0, 60)  # of both ranks
+        client.wait_for_dispatcher_worker_registration(0, 120)  # of both ranks
         client.shutdown()
         output, _ = job.communicate(timeout=60)
     finally:

@@ -79,7 +79,7 @@ except hvd.HorovodInternalError as error:
 
 def test_a_rank_dies() -> None:
     """The survivor gets HorovodInternalError from backward() or step(), and the optimizer can be restored."""
-    outcome = launch(2, "-c", FAILURE, timeout=60)
+    outcome = launch(2, "-c", FAILURE, timeout=120)
     assert outcome.code != 0 and "rank 0 noticed" in outcome.output and "can go on" in outcome.output, (
         outcome.output
     )

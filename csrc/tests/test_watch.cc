@@ -1,0 +1,131 @@
+// Who is given up for silence, and who is not although its watch thread says nothing.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "check.h"
+#include "engine/watch.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using hvd::AbortSignal;
+using hvd::Peer;
+using hvd::Watch;
+
+constexpr double kTimeout = 1.5;
+constexpr hvd_peer kElsewhere = {"elsewhere", 1, 0};
+
+// A watch over one peer, which is played by the test and says nothing.
+class Watcher {
+ public:
+  explicit Watcher(const hvd_peer& peer, int control = -1) {
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+    std::vector<Watch::Watched> watched;
+    watched.push_back({Peer(1, peer), hvd::wire::Channel(pair[0]), control});
+    other_end_ = pair[1];
+    watch_ = std::make_unique<Watch>(std::move(watched), kTimeout, &abort_);
+  }
+  ~Watcher() {
+    watch_.reset();
+    close(other_end_);
+  }
+  // Whether it gives the peer up within so many seconds.
+  bool gives_up(double seconds) {
+    pollfd raised{abort_.fd(), POLLIN, 0};
+    return poll(&raised, 1, static_cast<int>(seconds * 1000)) == 1;
+  }
+  std::string reason() const { return abort_.reason().text(); }
+
+ private:
+  AbortSignal abort_;
+  int other_end_;
+  std::unique_ptr<Watch> watch_;
+};
+
+// Two ends of a TCP connection.
+std::pair<int, int> connection() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(listener, 1) == 0);
+  CHECK(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  const int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  CHECK(connect(near, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  const int far = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  CHECK(far >= 0);
+  close(listener);
+  return {near, far};
+}
+
+// A process of this host that does nothing.
+class Sleeper {
+ public:
+  Sleeper() : pid_(fork()) {
+    CHECK(pid_ >= 0);
+    if (pid_ == 0)
+      for (;;) pause();
+  }
+  ~Sleeper() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  hvd_peer peer() const { return {"here", pid_, 1}; }
+  void stop() const { CHECK(kill(pid_, SIGSTOP) == 0); }
+
+ private:
+  const pid_t pid_;
+};
+
+}  // namespace
+
+TEST(who_is_silent_is_given_up) {
+  Watcher watcher(kElsewhere);
+  const auto begin = Clock::now();
+  CHECK(watcher.gives_up(100));
+  CHECK(Clock::now() - begin > std::chrono::duration<double>(kTimeout / 2));
+  CHECK(watcher.reason().find("rank 1 (host elsewhere, pid 1) has been silent for ") == 0);
+}
+
+TEST(what_comes_on_the_control_connection_is_a_sign_of_life) {
+  const auto [near, far] = connection();
+  {
+    Watcher watcher(kElsewhere, near);
+    const auto end = Clock::now() + std::chrono::duration<double>(2 * kTimeout);
+    while (Clock::now() < end) {
+      CHECK(send(far, "", 1, 0) == 1);  // nobody reads it
+      CHECK(!watcher.gives_up(0.02));
+    }
+    CHECK(watcher.gives_up(100));
+    CHECK(watcher.reason().find("silent") != std::string::npos);
+  }
+  close(near);
+  close(far);
+}
+
+TEST(a_process_of_this_host_is_given_up_when_it_is_stopped) {
+  const Sleeper sleeper;
+  Watcher watcher(sleeper.peer());
+  CHECK(!watcher.gives_up(2 * kTimeout));  // only starved, for all that one can see
+  sleeper.stop();
+  CHECK(watcher.gives_up(5 * kTimeout));
+  CHECK(watcher.reason().find("(its process is stopped)") != std::string::npos);
+}
+
+int main(int argc, char** argv) {
+  alarm(300);  // a hang is a failure, too
+  return check::run_all(argc, argv);
+}
