@@ -160,8 +160,8 @@ def _load(path: Path) -> Any:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise ImportError(
-            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod, or in a source tree "
-            f"build it with `cmake -B build -G Ninja && ninja -C build` and copy build/lib/{path.name} there."
+            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod; in a source tree "
+            "`pip install -e .` builds it there."
         ) from error
     for name, (restype, argtypes) in _SIGNATURES.items():
         try:
