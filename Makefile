@@ -9,8 +9,11 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 SECONDS ?= 600
 CONFIGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
+# What the wheels of `make wheels` are for: the oldest glibc that has all we call, and manylinux's oldest of today.
+ARCHITECTURES ?= x86_64 aarch64
+GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-tf-versions lint format bench asan tsan fuzz wheel clean
+.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-tf-versions lint format bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
@@ -22,12 +25,15 @@ help:
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
 	@echo "make asan | tsan | fuzz    the core under sanitizers (CORE_TESTS=...); mutated frames (FRAMES=$(FRAMES))"
-	@echo "make wheel   dist/*.whl"
+	@echo "make wheel   dist/*.whl for this machine"
+	@echo "make wheels  dist/*.whl for others: $(ARCHITECTURES), glibc >= $(GLIBC)"
+	@echo "make test-wheels | test-aarch64    that of x86-64 in a fresh environment; the core's tests on an emulated ARM"
+	@echo "make sdist   dist/*.tar.gz"
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip
-	$(BIN)/pip install -q "scikit-build-core>=0.10" cmake ninja
+	$(BIN)/pip install -q "scikit-build-core>=1.1" cmake ninja
 	touch $@
 
 # The package, editable: libhorovod.so is built beside the sources.
@@ -42,6 +48,11 @@ $(VENV)/.test-tools: $(VENV)/.tools tests/requirements.txt
 
 $(VENV)/.lint-tools: $(VENV)/.tools pyproject.toml
 	$(BIN)/pip install -q ruff==0.17.4 mypy==2.4.1 clang-format==23.1.3 types-PyYAML types-psutil
+	touch $@
+
+# A compiler for other machines: Clang, its C++ library, which becomes part of ours, and what glibc of each version has.
+$(VENV)/.wheel-tools: $(VENV)/.tools
+	$(BIN)/pip install -q ziglang==0.17.0
 	touch $@
 
 $(VENV)/.demo-tools: $(VENV)/.installed
@@ -133,5 +144,36 @@ wheel: $(VENV)/.tools
 	$(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
+# $(1): the architecture
+ZIG = -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$(1) -DCMAKE_STRIP= -DCMAKE_SHARED_LINKER_FLAGS=-s \
+	"-DCMAKE_CXX_COMPILER=$(CURDIR)/$(BIN)/python;-m;ziglang;c++;-target;$(1)-linux-gnu.$(GLIBC)"
+MANYLINUX = manylinux_$(subst .,_,$(GLIBC))_$(1)
+
+define manylinux_wheel
+	rm -f dist/*-$(call MANYLINUX,$(1)).whl
+	CMAKE_ARGS='$(call ZIG,$(1))' $(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist \
+		-C build-dir=build/wheel-$(1) -C wheel.tags=py3-none-$(call MANYLINUX,$(1)) .
+
+endef
+wheels: $(VENV)/.wheel-tools
+	$(foreach architecture,$(ARCHITECTURES),$(call manylinux_wheel,$(architecture)))
+	$(BIN)/python tests/manylinux.py dist/*-manylinux_*.whl
+
+# The wheel for x86-64 in a fresh environment, as a user has it.
+test-wheels: wheels $(VENV)/.test-tools $(VENV)/.lint-tools
+	HOROVOD_TEST_WHEEL=$$(ls dist/*-$(call MANYLINUX,x86_64).whl) $(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"
+
+# The core's tests for ARM, compiled like its wheel, on an emulated processor with the C library that Debian has for it.
+test-aarch64: $(VENV)/.wheel-tools
+	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
+		{ echo "needs other programs: apt-get install qemu-user libc6-arm64-cross" >&2; exit 1; }
+	$(BIN)/cmake -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON $(call ZIG,aarch64) \
+		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" > /dev/null
+	$(BIN)/ninja -C build/aarch64 --quiet $(CORE_TESTS)
+	$(BIN)/ctest --test-dir build/aarch64 $(CHOSEN) --output-on-failure --timeout 3600
+
+sdist: $(VENV)/.tools
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print('dist/' + build_sdist('dist'))"
+
 clean:
-	rm -rf build dist horovod/libhorovod.so $(VENV)/.installed
+	rm -rf build dist horovod/libhorovod.so horovod/libhorovod_tf.so $(VENV)/.installed

@@ -13,11 +13,12 @@ __version__ = "1.0.0.dev0"
 
 _absent.install()
 
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
-def __getattr__(name: str) -> Any:
-    # Only the one who wants to launch pays for the launcher.
-    if name == "run":
-        from horovod.runner.function import run
+    def __getattr__(name: str) -> Any:
+        # Only the one who wants to launch pays for the launcher.
+        if name == "run":
+            from horovod.runner.function import run
 
-        return run
-    raise _absent.missing_attribute(__name__, name)
+            return run
+        raise _absent.missing_attribute(__name__, name)

@@ -160,9 +160,8 @@ def _load(path: str) -> Any:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
-            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod, or in a source tree "
-            "build it with `cmake -B build -G Ninja && ninja -C build` and copy build/lib/libhorovod.so "
-            "there."
+            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod; in a source tree "
+            "`pip install -e .` builds it there."
         ) from error
     for name, (restype, argtypes) in _SIGNATURES.items():
         try:

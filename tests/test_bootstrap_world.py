@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import statistics
+import time
 
 import pytest
 from bootstrap_ranks import KEY, ranks

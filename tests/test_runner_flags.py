@@ -67,6 +67,15 @@ def test_wrong_flags_exit_with_2(argv: list[str]) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("flag", "text"), [("-np", "two"), ("-np", "0"), ("--slots-per-host", "1.5"), ("--grace-period", "soon")]
+)
+def test_wrong_numbers_are_quoted(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        flags.FlagParser().parse([flag, text, "x"])
+    assert f"{text} is not valid: it must be" in capsys.readouterr().err
+
+
 def test_flags_become_variables() -> None:
     assert settings(
         "--fusion-threshold-mb", "32", "--cycle-time-ms", "3.5", "--no-stall-check", "--log-level", "DEBUG"

@@ -5,24 +5,47 @@
 #include "base/float_mode.h"
 #include "kernels/kernels.h"
 #include "kernels/table.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace hvd::kernels {
 namespace {
+
+#if defined(__x86_64__)
+struct WideVectors {
+  bool avx2 = false, avx512 = false;
+};
+
+// Those that the processor has and the operating system keeps for us. Not by __builtin_cpu_supports(), as it
+// needs a part of the compiler's library that some have left out.
+WideVectors wide_vectors() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0 || (c & bit_F16C) == 0) return {};
+  unsigned kept, upper;
+  asm volatile("xgetbv" : "=a"(kept), "=d"(upper) : "c"(0));
+  constexpr unsigned kYmm = 0x06, kZmm = 0xe6;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
+  WideVectors wide;
+  wide.avx2 = (kept & kYmm) == kYmm && (b & bit_AVX2) != 0;
+  constexpr unsigned kWidest = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+  // VBMI2 is not used: it tells the generations that keep their clock rate with wide vectors.
+  wide.avx512 = wide.avx2 && (kept & kZmm) == kZmm && (b & kWidest) == kWidest && (c & bit_AVX512VBMI2) != 0;
+  return wide;
+}
+#endif
 
 struct Candidate {
   const Table* table;
   bool usable;
 };
 
-// Best first. The checks include the operating system's support for the wide registers.
+// Best first.
 const Candidate* candidates(int* count) {
 #if defined(__x86_64__)
-  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-  // VBMI2 is not used: it tells the generations that keep their clock rate with wide vectors.
-  static const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
-  static const Candidate all[] = {{&kAvx512Table, avx512}, {&kAvx2Table, avx2}, {&kGenericTable, true}};
+  static const WideVectors wide = wide_vectors();
+  static const Candidate all[] = {
+      {&kAvx512Table, wide.avx512}, {&kAvx2Table, wide.avx2}, {&kGenericTable, true}};
 #else
   static const Candidate all[] = {{&kGenericTable, true}};
 #endif

@@ -24,12 +24,9 @@ bool in_tensorflow(const void* pointer) {
   return false;
 }
 
-// libstdc++'s std::function: two words of functor, the manager and the invoker, both functions of TensorFlow.
 bool is_std_function(const TF_AsyncOpKernelDoneCallback* callback) {
-  static_assert(sizeof(std::function<void()>) == 4 * sizeof(void*));
-  const void* words[4];
-  std::memcpy(words, static_cast<const void*>(callback), sizeof words);
-  return in_tensorflow(words[2]) && in_tensorflow(words[3]);
+  const auto code = libstdcxx::Function::code_of(callback);
+  return in_tensorflow(code.manage) && in_tensorflow(code.call);
 }
 
 }  // namespace
@@ -51,7 +48,7 @@ void find_tensorflow_code() {
 
 Completion::Completion(TF_AsyncOpKernelDoneCallback* callback) : callback_(callback) {
   if (is_std_function(callback)) {
-    copy_ = *reinterpret_cast<const std::function<void()>*>(callback);
+    copy_.emplace(callback);
   } else {
     done_ = std::make_shared<std::promise<void>>();
   }
@@ -61,7 +58,7 @@ void Completion::signal() {
   if (done_) {
     done_->set_value();
   } else {
-    copy_();
+    (*copy_)();
   }
 }
 

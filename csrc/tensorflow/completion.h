@@ -4,8 +4,10 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "tensorflow/c_api.h"
+#include "tensorflow/libstdcxx.h"
 
 namespace hvd::tensorflow {
 
@@ -25,7 +27,7 @@ class Completion {
   std::function<void()> rest() const;
 
  private:
-  std::function<void()> copy_;
+  std::optional<libstdcxx::Function> copy_;
   TF_AsyncOpKernelDoneCallback* callback_;
   std::shared_ptr<std::promise<void>> done_;  // only if it could not be copied
 };

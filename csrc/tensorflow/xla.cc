@@ -6,13 +6,13 @@
 #include <future>
 #include <memory>
 #include <new>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "hvd.h"
 #include "kinds.h"
+#include "tensorflow/libstdcxx.h"
 
 namespace hvd::tensorflow {
 namespace {
@@ -134,7 +134,7 @@ void fail(void* status, const std::string& text) {
   if (set_failure != nullptr) {
     set_failure(status, text.data(), text.size());
   } else {
-    *static_cast<std::optional<std::string>*>(status) = text;
+    static_cast<libstdcxx::OptionalString*>(status)->set(text);
   }
 }
 
@@ -164,12 +164,13 @@ extern "C" HVD_API int horovod_tf_register_xla(void) {
   void* library = dlopen("libtensorflow_cc.so.2", RTLD_NOLOAD | RTLD_LAZY);
   if (library == nullptr) library = RTLD_DEFAULT;
   auto registry = reinterpret_cast<void* (*)()>(dlsym(library, "_ZN3xla24CustomCallTargetRegistry6GlobalEv"));
-  auto add = reinterpret_cast<void (*)(void*, const std::string&, void*, const std::string&)>(
+  using String = libstdcxx::ConstString;
+  auto add = reinterpret_cast<void (*)(void*, const String&, void*, const String&)>(
       dlsym(library,
             "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_"
             "traitsIcESaIcEEEPvS8_"));
   set_failure = reinterpret_cast<SetFailureFn>(dlsym(library, "XlaCustomCallStatusSetFailure"));
   if (registry == nullptr || add == nullptr) return 0;
-  add(registry(), kTarget, reinterpret_cast<void*>(&collective), "Host");
+  add(registry(), String(kTarget), reinterpret_cast<void*>(&collective), String("Host"));
   return 1;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
@@ -324,6 +325,26 @@ TEST(copies_are_exact) {
     });
   }
 }
+
+#if defined(__x86_64__)
+TEST(instruction_sets_are_those_that_the_kernel_sees) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string flags;
+  while (std::getline(file, flags) && flags.rfind("flags", 0) != 0) continue;
+  flags += " ";
+  const auto has = [&flags](const char* name) {
+    return flags.find(" " + std::string(name) + " ") != flags.npos;
+  };
+  const bool avx2 = has("avx2") && has("f16c");
+  const bool avx512 =
+      avx2 && has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl") && has("avx512_vbmi2");
+  const std::string before = kernels::instruction_set();
+  CHECK(before == (avx512 ? "avx512" : avx2 ? "avx2" : "generic"));
+  CHECK(kernels::use_instruction_set("avx512") == avx512);
+  CHECK(kernels::use_instruction_set("avx2") == avx2);
+  CHECK(kernels::use_instruction_set(before.c_str()));
+}
+#endif
 
 TEST(unknown_instruction_set_is_refused) {
   const std::string before = kernels::instruction_set();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras as _keras
 
@@ -127,5 +127,7 @@ def DistributedOptimizer(
     )
 
 
-def __getattr__(name: str) -> Any:
-    raise _absent.missing_attribute(__name__, name)
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+
+    def __getattr__(name: str) -> Any:
+        raise _absent.missing_attribute(__name__, name)

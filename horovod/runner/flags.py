@@ -231,14 +231,20 @@ def destination(knob: Knob) -> str:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not valid: it must be an integer >= 1")
     return number
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
     if not 0 <= number < 1e9:
         raise argparse.ArgumentTypeError(f"{text} is not valid: it must be a number of seconds >= 0")
     return number

@@ -8,7 +8,7 @@ with hvd.broadcast_variables() or hvd.BroadcastGlobalVariablesHook.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
 from horovod.common.basics import (
@@ -148,10 +148,14 @@ __all__ = [
 ]
 
 # Keras takes seconds to import, and not every program uses it.
+if TYPE_CHECKING:
+    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+
 _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
 
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise _absent.missing_attribute(__name__, name)
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise _absent.missing_attribute(__name__, name)
+        return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,6 +1,6 @@
 """Collectives on torch tensors: `import horovod.torch as hvd`, then hvd.init() and the functions below."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
 from horovod.common.basics import (
@@ -144,6 +144,7 @@ __all__ = [
     "synchronize",
 ]
 
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
-def __getattr__(name: str) -> Any:
-    raise _absent.missing_attribute(__name__, name)
+    def __getattr__(name: str) -> Any:
+        raise _absent.missing_attribute(__name__, name)

@@ -91,6 +91,16 @@ def check_broadcast_leaves_local_variables() -> None:
         hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=3)
 
 
+def check_broadcast_leaves_random_generators() -> None:
+    """Otherwise all ranks would drop the same."""
+    if LEGACY:  # has none among the variables
+        return
+    model = keras.Sequential([keras.layers.Dropout(0.5, seed=hvd.rank() + 1), small_model()])
+    fit([hvd.callbacks.BroadcastGlobalVariablesCallback(0)], model=model)
+    (state,) = (variable for variable in model.variables if variable not in model.trainable_variables)
+    assert int(np.asarray(state)[0]) == hvd.rank() + 1
+
+
 def check_metric_average() -> None:
     class Mine(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

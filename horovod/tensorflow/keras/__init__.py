@@ -5,7 +5,7 @@ For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as _tf
 
@@ -95,6 +95,7 @@ __all__ = [
     "stop_timeline",
 ]
 
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
-def __getattr__(name: str) -> Any:
-    raise _absent.missing_attribute(__name__, name)
+    def __getattr__(name: str) -> Any:
+        raise _absent.missing_attribute(__name__, name)
