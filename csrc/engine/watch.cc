@@ -38,9 +38,9 @@ Watch::Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort)
     : watched_(std::move(watched)),
       limit_(timeout * 3 / 4),
       interval_(timeout / 6),
-      next_tick_(Clock::now()),
+      last_tick_(Clock::now()),
       abort_(abort) {
-  for (Watched& peer : watched_) peer.heard = next_tick_;
+  for (Watched& peer : watched_) peer.heard = last_tick_;
   thread_ = start_thread("hvd-watch", [this] { run(); });
 }
 
@@ -52,19 +52,23 @@ Watch::~Watch() {
 void Watch::run() {
   bool spread = false;
   std::vector<pollfd> polled;
+  Clock::time_point next_tick = Clock::now();
   for (;;) {
     if (abort_->raised() && !spread) {
       spread_abort();
       spread = true;
     }
-    if (Clock::now() >= next_tick_) tick();
+    if (Clock::now() >= next_tick) {
+      tick();
+      next_tick = Clock::now() + std::chrono::duration_cast<Clock::duration>(interval_);
+    }
     polled.assign({{stop_.fd(), POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
     for (Watched& peer : watched_) {
       auto wanted = static_cast<short>(POLLIN | (peer.channel.has_unsent() ? POLLOUT : 0));
       polled.push_back({peer.gone ? -1 : peer.channel.fd(), wanted, 0});
       polled.push_back({peer.gone ? -1 : peer.peer.pidfd(), POLLIN, 0});
     }
-    auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next_tick_ - Clock::now()).count() + 1;
+    auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next_tick - Clock::now()).count() + 1;
     if (poll(polled.data(), polled.size(), static_cast<int>(wait > 0 ? wait : 0)) < 0) continue;
     if (polled[0].revents != 0) {
       if (abort_->raised() && !spread) spread_abort();
@@ -84,20 +88,19 @@ void Watch::run() {
 }
 
 void Watch::tick() {
-  // While this thread itself is stopped or waits for a processor, so perhaps do theirs: that is not silence.
-  const Clock::time_point now = Clock::now();
-  const Clock::duration late = now - next_tick_;
-  const bool was_asleep = late > interval_;
-  next_tick_ = now + std::chrono::duration_cast<Clock::duration>(interval_);
+  // If this process itself was stopped or starved, the peers' silence is not theirs.
+  Clock::time_point now = Clock::now();
+  bool was_asleep = now - last_tick_ > 2 * interval_;
+  last_tick_ = now;
   const std::vector<uint8_t> heartbeat = wire::encode_simple(wire::MessageType::kHeartbeat);
   for (Watched& peer : watched_) {
     if (peer.gone) continue;
     listen(peer);
     if (peer.gone) continue;
     if (!peer.channel.has_unsent()) peer.channel.send(heartbeat);
-    peer.heard = was_asleep ? now : std::max(std::min(peer.heard + late, now), last_arrival(peer.control));
-    const std::chrono::duration<double> silence = now - peer.heard;
-    if (silence < limit_ || (peer.peer.runs() && silence < kPatience * limit_)) continue;
+    peer.heard = was_asleep ? now : std::max(peer.heard, last_arrival(peer.control));
+    std::chrono::duration<double> silence = now - peer.heard;
+    if (silence < limit_ || (silence < kPatience * limit_ && peer.peer.runs())) continue;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +

@@ -41,7 +41,7 @@ class Watch {
 
   std::vector<Watched> watched_;
   std::chrono::duration<double> limit_, interval_;
-  std::chrono::steady_clock::time_point next_tick_;
+  std::chrono::steady_clock::time_point last_tick_;
   AbortSignal* abort_;
   Event stop_;
   std::atomic<bool> closing_{false};

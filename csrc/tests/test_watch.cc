@@ -3,11 +3,13 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,8 +78,10 @@ class Sleeper {
  public:
   Sleeper() : pid_(fork()) {
     CHECK(pid_ >= 0);
-    if (pid_ == 0)
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // if a check fails
       for (;;) pause();
+    }
   }
   ~Sleeper() {
     kill(pid_, SIGKILL);
