@@ -181,7 +181,7 @@ def test_names_are_resolved_at_the_same_time(monkeypatch: pytest.MonkeyPatch) ->
     everyone = threading.Barrier(20)
 
     def slow(name: str) -> bool:
-        everyone.wait(60)  # an exception if somebody does not come
+        everyone.wait(20)  # an exception if somebody does not come
         return True
 
     monkeypatch.setattr(launch, "is_local", slow)

@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// A process of this host that is not stopped, but silent, gets no processor: there are too many others. It is
-// given so many times as long.
+// A process of this host that is not stopped, but silent, gets no processor: there are too many others. One
+// elsewhere that has never been heard of may still be starting. They are given so many times as long.
 constexpr int kPatience = 10;
 
 // When something came last on a TCP connection; long ago on any other. The kernel tells, so it does not
@@ -100,7 +100,9 @@ void Watch::tick() {
     if (!peer.channel.has_unsent()) peer.channel.send(heartbeat);
     peer.heard = was_asleep ? now : std::max(peer.heard, last_arrival(peer.control));
     std::chrono::duration<double> silence = now - peer.heard;
-    if (silence < limit_ || (silence < kPatience * limit_ && peer.peer.runs())) continue;
+    if (silence < limit_) continue;
+    const bool excused = peer.peer.pidfd() >= 0 ? peer.peer.runs() : !peer.met;
+    if (excused && silence < kPatience * limit_) continue;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
@@ -125,6 +127,7 @@ void Watch::listen(Watched& peer) {
         return;
       case wire::Channel::Received::kFrame: {
         peer.heard = Clock::now();
+        peer.met = true;
         wire::Message message;
         if (!wire::decode(data, size, &message)) return lost(peer);
         if (message.type == wire::MessageType::kAbort) abort_->raise(Status::unknown(message.text));

@@ -21,6 +21,7 @@ class Watch {
     wire::Channel channel;
     int control = -1;  // another connection to it, not used here: what arrives there is a sign of life, too
     std::chrono::steady_clock::time_point heard{};
+    bool met = false;  // it has said something
     bool gone = false;
   };
 

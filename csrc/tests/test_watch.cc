@@ -17,6 +17,7 @@
 #include "base/abort_signal.h"
 #include "check.h"
 #include "engine/watch.h"
+#include "wire/messages.h"
 
 namespace {
 
@@ -28,7 +29,7 @@ using hvd::Watch;
 constexpr double kTimeout = 1.5;
 constexpr hvd_peer kElsewhere = {"elsewhere", 1, 0};
 
-// A watch over one peer, which is played by the test and says nothing.
+// A watch over one peer, which is played by the test and says nothing unless it is told to.
 class Watcher {
  public:
   explicit Watcher(const hvd_peer& peer, int control = -1) {
@@ -36,12 +37,11 @@ class Watcher {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     std::vector<Watch::Watched> watched;
     watched.push_back({Peer(1, peer), hvd::wire::Channel(pair[0]), control});
-    other_end_ = pair[1];
+    other_end_ = hvd::wire::Channel(pair[1]);
     watch_ = std::make_unique<Watch>(std::move(watched), kTimeout, &abort_);
   }
-  ~Watcher() {
-    watch_.reset();
-    close(other_end_);
+  void hears_something() {
+    CHECK(other_end_.send(hvd::wire::encode_simple(hvd::wire::MessageType::kHeartbeat)));
   }
   // Whether it gives the peer up within so many seconds.
   bool gives_up(double seconds) {
@@ -52,7 +52,7 @@ class Watcher {
 
  private:
   AbortSignal abort_;
-  int other_end_;
+  hvd::wire::Channel other_end_;
   std::unique_ptr<Watch> watch_;
 };
 
@@ -98,16 +98,25 @@ class Sleeper {
 
 TEST(who_is_silent_is_given_up) {
   Watcher watcher(kElsewhere);
+  watcher.hears_something();
   const auto begin = Clock::now();
   CHECK(watcher.gives_up(100));
   CHECK(Clock::now() - begin > std::chrono::duration<double>(kTimeout / 2));
   CHECK(watcher.reason().find("rank 1 (host elsewhere, pid 1) has been silent for ") == 0);
 }
 
+TEST(who_has_never_said_anything_may_still_be_starting) {
+  Watcher watcher(kElsewhere);
+  CHECK(!watcher.gives_up(2 * kTimeout));
+  watcher.hears_something();
+  CHECK(watcher.gives_up(5 * kTimeout));
+}
+
 TEST(what_comes_on_the_control_connection_is_a_sign_of_life) {
   const auto [near, far] = connection();
   {
     Watcher watcher(kElsewhere, near);
+    watcher.hears_something();
     const auto end = Clock::now() + std::chrono::duration<double>(2 * kTimeout);
     while (Clock::now() < end) {
       CHECK(send(far, "", 1, 0) == 1);  // nobody reads it
