@@ -126,6 +126,7 @@ def DistributedOptimizer(
         **options,
     )
 
+
 if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
