@@ -144,14 +144,14 @@ wheel: $(VENV)/.tools
 	$(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist .
 	@ls dist/*.whl
 
-# $(1): the architecture
+# $(1): the architecture, $(2): the version of glibc
 ZIG = -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$(1) -DCMAKE_STRIP= -DCMAKE_SHARED_LINKER_FLAGS=-s \
-	"-DCMAKE_CXX_COMPILER=$(CURDIR)/$(BIN)/python;-m;ziglang;c++;-target;$(1)-linux-gnu.$(GLIBC)"
+	"-DCMAKE_CXX_COMPILER=$(CURDIR)/$(BIN)/python;-m;ziglang;c++;-target;$(1)-linux-gnu.$(2)"
 MANYLINUX = manylinux_$(subst .,_,$(GLIBC))_$(1)
 
 define manylinux_wheel
 	rm -f dist/*-$(call MANYLINUX,$(1)).whl
-	CMAKE_ARGS='$(call ZIG,$(1))' $(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist \
+	CMAKE_ARGS='$(call ZIG,$(1),$(GLIBC))' $(BIN)/pip wheel -q --no-build-isolation --no-deps -w dist \
 		-C build-dir=build/wheel-$(1) -C wheel.tags=py3-none-$(call MANYLINUX,$(1)) .
 
 endef
@@ -160,17 +160,23 @@ wheels: $(VENV)/.wheel-tools
 	$(BIN)/python tests/manylinux.py dist/*-manylinux_*.whl
 
 # The wheel for x86-64 in a fresh environment, as a user has it.
-test-wheels: wheels $(VENV)/.test-tools $(VENV)/.lint-tools
+test-wheels: wheels $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	HOROVOD_TEST_WHEEL=$$(ls dist/*-$(call MANYLINUX,x86_64).whl) $(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"
 
-# The core's tests for ARM, compiled like its wheel, on an emulated processor with the C library that Debian has for it.
-test-aarch64: $(VENV)/.wheel-tools
+ARM_LIBCRYPTO := build/aarch64-libcrypto/usr/lib/aarch64-linux-gnu
+$(ARM_LIBCRYPTO):
+	tests/aarch64_libcrypto.sh build/aarch64-libcrypto
+
+# The core's tests for ARM, by the compiler of its wheel (tests call more of glibc), on an emulated processor with Debian's glibc.
+# Left out: the test that asks for the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB.
+TOO_SLOW := abort_ends_stuck_collectives
+test-aarch64: $(VENV)/.wheel-tools $(ARM_LIBCRYPTO)
 	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
 		{ echo "needs other programs: apt-get install qemu-user libc6-arm64-cross" >&2; exit 1; }
-	$(BIN)/cmake -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON $(call ZIG,aarch64) \
-		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" > /dev/null
+	$(BIN)/cmake -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON $(call ZIG,aarch64,2.28) \
+		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-E;LD_LIBRARY_PATH=$(CURDIR)/$(ARM_LIBCRYPTO)" > /dev/null
 	$(BIN)/ninja -C build/aarch64 --quiet $(CORE_TESTS)
-	$(BIN)/ctest --test-dir build/aarch64 $(CHOSEN) --output-on-failure --timeout 3600
+	CHECK_EXCEPT=$(TOO_SLOW) $(BIN)/ctest --test-dir build/aarch64 $(CHOSEN) --output-on-failure --timeout 3600
 
 sdist: $(VENV)/.tools
 	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print('dist/' + build_sdist('dist'))"
