@@ -454,7 +454,7 @@ def main() -> int:
     ]
     text = "\n\n".join(
         [
-            jobs[0].circumstances,
+            f"{jobs[0].circumstances} Load at the end {os.getloadavg()[0]:.1f}.",
             table(FIT_HEADINGS, [row for job in jobs for row in job.fits]),
             table(LOOP_HEADINGS, [row for job in jobs for row in job.loops]),
             table(GRADIENT_HEADINGS, [row for job in jobs for row in job.gradients]),
