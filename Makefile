@@ -168,15 +168,16 @@ $(ARM_LIBCRYPTO):
 	tests/aarch64_libcrypto.sh build/aarch64-libcrypto
 
 # The core's tests for ARM, by the compiler of its wheel (tests call more of glibc), on an emulated processor with Debian's glibc.
-# Left out: the test that asks for the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB.
-TOO_SLOW := abort_ends_stuck_collectives
+# Left out: the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB; and the count of what connections
+# have sent, of which qemu 7.2 does not pass on what the kernel says (TCP_INFO).
+NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts
 test-aarch64: $(VENV)/.wheel-tools $(ARM_LIBCRYPTO)
 	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
 		{ echo "needs other programs: apt-get install qemu-user libc6-arm64-cross" >&2; exit 1; }
 	$(BIN)/cmake -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON $(call ZIG,aarch64,2.28) \
 		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-E;LD_LIBRARY_PATH=$(CURDIR)/$(ARM_LIBCRYPTO)" > /dev/null
 	$(BIN)/ninja -C build/aarch64 --quiet $(CORE_TESTS)
-	CHECK_EXCEPT=$(TOO_SLOW) $(BIN)/ctest --test-dir build/aarch64 $(CHOSEN) --output-on-failure --timeout 3600
+	CHECK_EXCEPT=$(NOT_EMULATED) $(BIN)/ctest --test-dir build/aarch64 $(CHOSEN) --output-on-failure --timeout 3600
 
 sdist: $(VENV)/.tools
 	$(BIN)/python -c "from scikit_build_core.build import build_sdist; print('dist/' + build_sdist('dist'))"

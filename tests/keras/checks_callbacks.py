@@ -97,7 +97,7 @@ def check_broadcast_leaves_random_generators() -> None:
         return
     model = keras.Sequential([keras.layers.Dropout(0.5, seed=hvd.rank() + 1), small_model()])
     fit([hvd.callbacks.BroadcastGlobalVariablesCallback(0)], model=model)
-    (state,) = (variable for variable in model.variables if variable not in model.trainable_variables)
+    (state,) = (variable for variable in model.variables if not variable.trainable)
     assert int(np.asarray(state)[0]) == hvd.rank() + 1
 
 
