@@ -7,6 +7,7 @@ saved with the plain optimizer's name and configuration and can be loaded withou
 from __future__ import annotations
 
 import importlib
+import types
 from typing import Any
 
 from horovod._keras import flavours
@@ -17,7 +18,7 @@ _OPTIONS, _DISTRIBUTION = "_horovod_options", "_horovod_distribution"
 _KINDS = {flavours.TENSORFLOW: "TensorFlowDistribution", flavours.TORCH: "TorchDistribution"}
 
 
-def hook_into(optimizer: Any, hook: type, options: Options) -> None:
+def hook_into(optimizer: Any, hook: Any, options: Options) -> None:
     """Puts `hook` in front; in the place of the one that is there, if there is one."""
     base = _plain_class(optimizer)
     members = {
@@ -31,6 +32,11 @@ def hook_into(optimizer: Any, hook: type, options: Options) -> None:
     distributed = type(base)(base.__name__, (hook, base), members)
     object.__dict__["__class__"].__set__(optimizer, distributed)  # past the property
     vars(optimizer).pop(_DISTRIBUTION, None)
+    if _backend(optimizer) == flavours.TORCH:
+        from horovod.torch.uncompiled import uncompiled
+
+        # With jit_compile=True torch believes `__class__` and would take apply() from there: of the object.
+        vars(optimizer)["apply"] = types.MethodType(uncompiled(hook.apply), optimizer)
     distribution_of(optimizer)  # what can't work is said now, not in the first step
 
 

@@ -18,3 +18,13 @@ def check_gradient_that_comes_in_a_later_pass() -> None:
         optimizer.apply([gradient, gradient], [always, later])
         assert keras.ops.convert_to_numpy(always).tolist() == [-2 * mean * step] * 2
         assert keras.ops.convert_to_numpy(later).tolist() == [-mean * step] * 2
+
+
+def check_compiled_training_is_reduced() -> None:
+    """torch.compile() must not get past the hook."""
+    plain, torch.compile = torch.compile, functools.partial(torch.compile, backend="eager")
+    try:
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+        assert_same_everywhere(trained_together(optimizer, jit_compile=True).get_weights())
+    finally:
+        torch.compile = plain
