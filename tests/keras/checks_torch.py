@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
-from keras_setup import hvd, keras, sgd
+from keras_setup import assert_same_everywhere, hvd, keras, sgd, trained_together
 
 
 def check_gradient_that_comes_in_a_later_pass() -> None:
