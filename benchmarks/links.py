@@ -23,7 +23,7 @@ from pathlib import Path
 from section import Section
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[1:1] = [str(ROOT / "tests" / "cluster"), str(ROOT / "tests")]
+sys.path[1:1] = [str(ROOT / "tests" / "cluster"), str(ROOT / "tests" / "support")]
 
 from cluster_hosts import Hosts, why_not  # noqa: E402
 from cluster_job import ClusterJob  # noqa: E402

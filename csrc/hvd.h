@@ -4,6 +4,12 @@
 // Ownership: the engine owns every descriptor handed over in hvd_world from the moment hvd_create() is
 // called, whether it succeeds or not. Tensor memory stays the caller's and must live until the handle
 // completes.
+//
+// How it grows: a struct that begins with `struct_size` may get fields at its end. A shorter one, of an older
+// caller, is accepted: what it lacks is zero, which means as before, or in hvd_knobs the default. A longer
+// one, of a newer caller, is accepted if all that this library does not know is zero; otherwise the call
+// fails and says so. The other structs stand in arrays or are filled in here and never change their size.
+// What this does not allow takes a new HVD_ABI_VERSION.
 #pragma once
 
 #include <stddef.h>
@@ -14,7 +20,7 @@ extern "C" {
 #endif
 
 #define HVD_API __attribute__((visibility("default")))
-#define HVD_ABI_VERSION 1
+#define HVD_ABI_VERSION 2
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 #define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
@@ -69,11 +75,15 @@ enum {  // reduce operations: the numbers users see as hvd.Average ... hvd.Produ
 };
 
 enum {                             // transports
-  HVD_TRANSPORT_LOCAL = 0,         // one rank
+  HVD_TRANSPORT_SINGLE = 0,        // one rank
   HVD_TRANSPORT_SHM = 1,           // all ranks share `shm_fd`
   HVD_TRANSPORT_TCP = 2,           // `mesh_fds`
   HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to all
   HVD_TRANSPORT_MPI = 4,           // `mpi`
+};
+
+enum {  // devices whose memory a tensor may be in; others are refused
+  HVD_CPU = 0,
 };
 
 enum {
@@ -100,38 +110,46 @@ typedef struct hvd_mpi {
   void *isend, *irecv, *test, *error_string;
 } hvd_mpi;
 
+// The knobs that the core acts on, by their names in the table of the configuration, which says what
+// each does. Rank 0's values count where they matter to all.
+typedef struct hvd_knobs {
+  uint32_t struct_size;  // sizeof(hvd_knobs)
+  int32_t cache_capacity;
+  int64_t fusion_threshold;
+  int32_t disable_group_fusion;
+  int32_t stall_check_disable;
+  double stall_check_time_seconds;
+  double stall_shutdown_time_seconds;
+  double peer_timeout_seconds;
+  double host_timeout_seconds;
+  int32_t log_level;
+  int32_t log_hide_time;
+} hvd_knobs;
+
 typedef struct hvd_world {
   uint32_t struct_size;  // sizeof(hvd_world)
   int32_t rank, size;
   int32_t transport;
+  int32_t local_rank, local_size;  // only reported again by hvd_default_place()
+  int32_t affinity;                // core for the engine thread, -1 = any
+  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks. hierarchical: one of
+  // hvd_shm_bytes(n), the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
+  int32_t shm_fd;
   const hvd_peer* peers;  // `size` entries
   // Connected, authenticated stream sockets. Rank 0: `size` entries, [r] leads to rank r, [0] = -1.
   // Other ranks: one entry, it leads to rank 0.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
   const int32_t* mesh_fds;      // tcp, hierarchical: `size` entries, own = -1; otherwise NULL
-  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks. hierarchical: one of
-  // hvd_shm_bytes(n), the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
-  int32_t shm_fd;
-  // Tunables; rank 0's values count where they matter to all.
-  int64_t fusion_threshold;  // bytes; 0 = no fusion
-  int32_t cache_capacity;    // negotiated tensors remembered; 0 = none
-  int32_t disable_group_fusion;
-  double peer_timeout;    // seconds of silence after which a peer is given up
-  double stall_warning;   // seconds; 0 = no stall check
-  double stall_shutdown;  // seconds; 0 = never
-  int32_t log_level;
-  int32_t log_hide_time;
-  int32_t affinity;                // core for the engine thread, -1 = any
-  int32_t local_rank, local_size;  // only reported again by hvd_default_place()
-  const int32_t* hosts;            // hierarchical: the number (from 0) of each rank's host; otherwise NULL
-  const hvd_mpi* mpi;              // mpi; otherwise NULL
+  const int32_t* hosts;         // hierarchical: the number (from 0) of each rank's host; otherwise NULL
+  const hvd_mpi* mpi;           // mpi; otherwise NULL
   // HVD_CHANNEL_KEYS_BYTES for each entry of control_fds and liveness_fds: the keys that what is sent and
   // what is received is authenticated with. NULL: nothing is (tests).
   const uint8_t* control_keys;
   const uint8_t* liveness_keys;
   // HVD_MESH_KEYS_BYTES for each entry of mesh_fds: what is sent over them is encrypted. NULL: it is not.
   const uint8_t* mesh_keys;
+  const hvd_knobs* knobs;  // NULL: the defaults
 } hvd_world;
 
 typedef struct hvd_tensor {
@@ -140,6 +158,8 @@ typedef struct hvd_tensor {
   const int64_t* shape;
   int32_t ndim;
   int32_t dtype;
+  int32_t device;        // whose memory input and output are in: HVD_CPU
+  int32_t device_index;  // which of them
 } hvd_tensor;
 
 typedef struct hvd_outcome {  // of an operation, valid during the `done` call
@@ -157,7 +177,7 @@ typedef void* (*hvd_allocate_fn)(void* user, int32_t index, const int64_t* shape
 typedef struct hvd_request {
   uint32_t struct_size;  // sizeof(hvd_request)
   int32_t kind;
-  const char* name;  // unique among the pending operations of its process set
+  const char* name;  // unique among the pending operations of its process set; see also `unnamed`
   int32_t process_set;
   int32_t reduce_op;     // allreduce, reducescatter
   int32_t root_rank;     // broadcast: a global rank
@@ -169,6 +189,9 @@ typedef struct hvd_request {
   hvd_done_fn done;  // optional, called once on the engine thread; the handle is then released by the engine
   hvd_allocate_fn allocate;  // optional
   void* user;                // for both
+  // 1: `name` is only the operation's; the engine appends how many un-named ones of it there were in the
+  // process set. Ranks match them by the order of their calls, anew after each join.
+  int32_t unnamed;
 } hvd_request;
 
 HVD_API int32_t hvd_abi_version(void);
@@ -213,10 +236,6 @@ HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
 HVD_API int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity);
 HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity);
 
-// How many joins have been completed. Ranks may have submitted different numbers of operations before a join,
-// so names made by counting start anew with each.
-HVD_API int64_t hvd_joins(hvd_engine* engine);
-
 // Chrome-trace timeline of the coordinator (rank 0; elsewhere nothing happens).
 HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
@@ -226,6 +245,14 @@ HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
 HVD_API void hvd_set_default(hvd_engine* engine);
 // As hvd_submit(), on the default engine; HVD_FAILED_PRECONDITION if there is none.
 HVD_API hvd_handle hvd_submit_default(const hvd_request* request);
+// For a thread that has nothing to do until such an operation, one with `done`, is over: it does the engine's
+// work until then, which is quicker than waking up the engine's own threads. HVD_OK if it is over,
+// HVD_IN_PROGRESS after `seconds`, or at once if it is called by a `done`; HVD_INTERRUPTED on a signal.
+HVD_API int32_t hvd_help_default(hvd_handle handle, double seconds);
+// As hvd_submit_default(), and waits for the end: this thread does the engine's work meanwhile, as in
+// hvd_wait(). HVD_OK or the operation's error with hvd_last_error(). `done` is called once the operation is
+// over, on this thread, unless it was refused.
+HVD_API int32_t hvd_run_default(const hvd_request* request);
 typedef struct hvd_place {
   int32_t rank, size, local_rank, local_size;
 } hvd_place;

@@ -18,6 +18,9 @@ enum Trait : uint32_t {
   kKeepsShape = 64,       // an output has the shape of its input
   kIncludesJoined = 128,  // a rank that has joined takes part without having submitted it
   kOfAllRanks = 256,      // of all ranks, each in person, because what follows depends on it
+  kSumsOnly = 512,        // of the reduce operations it has Sum and Average
+  kMayWait = 1024,        // a rank may wait for the others for any time: that is no stall
+  kHasResult = 2048,      // hvd_result() is its answer
 };
 
 struct Kind {
@@ -31,11 +34,11 @@ constexpr Kind kKinds[] = {
     {HVD_ALLGATHER, "allgather", kHasTensors | kByRows | kRowsDiffer},
     {HVD_BROADCAST, "broadcast", kHasTensors | kHasRoot | kKeepsShape},
     {HVD_ALLTOALL, "alltoall", kHasTensors | kHasSplits | kByRows | kRowsDiffer},
-    {HVD_REDUCESCATTER, "reducescatter", kHasTensors | kReduces | kByRows},
+    {HVD_REDUCESCATTER, "reducescatter", kHasTensors | kReduces | kByRows | kSumsOnly},
     {HVD_BARRIER, "barrier", kIncludesJoined},
-    {HVD_JOIN, "join", kOfAllRanks},
-    {HVD_ADD_PROCESS_SET, "add_process_set", kOfAllRanks},
-    {HVD_REMOVE_PROCESS_SET, "remove_process_set", kOfAllRanks},
+    {HVD_JOIN, "join", kOfAllRanks | kMayWait | kHasResult},
+    {HVD_ADD_PROCESS_SET, "add_process_set", kOfAllRanks | kHasResult},
+    {HVD_REMOVE_PROCESS_SET, "remove_process_set", kOfAllRanks | kHasResult},
 };
 
 constexpr bool is_kind(int32_t number) {

@@ -17,10 +17,6 @@ _LAUNCH = "use horovodrun, horovod.run() or horovod.runner.launch.run_commandlin
 ABSENT = {
     "horovod.common.elastic": _ELASTIC,
     "horovod.keras.elastic": _ELASTIC,
-    "horovod.mxnet": (
-        "MXNet is yet to come. Use horovod.torch, horovod.tensorflow or horovod.keras, or horovod.numpy with "
-        "the arrays of asnumpy()"
-    ),
     "horovod.ray": (
         "running on Ray is yet to come. Use horovodrun -H or horovod.run(func, hosts=...) on the machines of "
         "the cluster"

@@ -6,179 +6,25 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_int32, c_int64
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-ABI_VERSION = 1
+from horovod import _abi
+from horovod._abi import *  # noqa: F403  # the constants, for the layers above
+from horovod._abi import IN_PROGRESS, INVALID_ARGUMENT, SUM, UNKNOWN
 
-# Result codes
-OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2
-INVALID_ARGUMENT, FAILED_PRECONDITION, ABORTED, UNKNOWN = -1, -2, -3, -4
-
-# Kinds of operation
-ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
-ADD_PROCESS_SET, REMOVE_PROCESS_SET = 7, 8
-
-# Element types: the code is the index
-DTYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "bool",
-    "complex64",
-    "complex128",
-)
 _CHANNEL_KEY_BYTES, _MESH_KEY_BYTES = 16, 32
 _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
-
-# Reduce operations
-AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
-
-TRANSPORTS = {"local": 0, "shm": 1, "tcp": 2, "hierarchical": 3, "mpi": 4}
-LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
-
 # hvd_wait() returns at a signal; the slice only bounds the delay of one that another thread swallowed.
 _WAIT_SLICE = 0.5
 
-
-class _Peer(ctypes.Structure):
-    _fields_ = [("host", c_char_p), ("pid", c_int32), ("same_host", c_int32)]
-
-
-class _Mpi(ctypes.Structure):
-    _fields_ = [
-        ("handle_bytes", c_int32),
-        ("communicator", c_uint64),
-        ("byte_type", c_uint64),
-        ("isend", c_void_p),
-        ("irecv", c_void_p),
-        ("test", c_void_p),
-        ("error_string", c_void_p),
-    ]
-
-
-class _World(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("rank", c_int32),
-        ("size", c_int32),
-        ("transport", c_int32),
-        ("peers", ctypes.POINTER(_Peer)),
-        ("control_fds", ctypes.POINTER(c_int32)),
-        ("liveness_fds", ctypes.POINTER(c_int32)),
-        ("mesh_fds", ctypes.POINTER(c_int32)),
-        ("shm_fd", c_int32),
-        ("fusion_threshold", c_int64),
-        ("cache_capacity", c_int32),
-        ("disable_group_fusion", c_int32),
-        ("peer_timeout", c_double),
-        ("stall_warning", c_double),
-        ("stall_shutdown", c_double),
-        ("log_level", c_int32),
-        ("log_hide_time", c_int32),
-        ("affinity", c_int32),
-        ("local_rank", c_int32),
-        ("local_size", c_int32),
-        ("hosts", ctypes.POINTER(c_int32)),
-        ("mpi", ctypes.POINTER(_Mpi)),
-        ("control_keys", c_char_p),
-        ("liveness_keys", c_char_p),
-        ("mesh_keys", c_char_p),
-    ]
-
-
-# Pointers that are set for every operation are declared as c_void_p: assigning a plain int is cheapest.
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("input", c_void_p),
-        ("output", c_void_p),
-        ("shape", c_void_p),
-        ("ndim", c_int32),
-        ("dtype", c_int32),
-    ]
-
-
-class _Request(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_uint32),
-        ("kind", c_int32),
-        ("name", c_char_p),
-        ("process_set", c_int32),
-        ("reduce_op", c_int32),
-        ("root_rank", c_int32),
-        ("tensor_count", c_int32),
-        ("tensors", c_void_p),
-        ("prescale", c_double),
-        ("postscale", c_double),
-        ("numbers", c_void_p),
-        ("number_count", c_int32),
-        ("done", c_void_p),
-        ("allocate", c_void_p),
-        ("user", c_void_p),
-    ]
-
-
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "hvd_abi_version": (c_int32, []),
-    "hvd_shm_bytes": (c_int64, [c_int32]),
-    "hvd_can_encrypt": (c_int32, []),
-    "hvd_create": (c_void_p, [ctypes.POINTER(_World)]),
-    "hvd_shutdown": (None, [c_void_p]),
-    "hvd_destroy": (None, [c_void_p]),
-    "hvd_abort": (None, [c_void_p, c_char_p]),
-    "hvd_after_fork_in_child": (None, [c_void_p]),
-    "hvd_submit": (c_int64, [c_void_p, c_void_p]),
-    "hvd_poll": (c_int32, [c_void_p, c_int64]),
-    "hvd_wait": (c_int32, [c_void_p, c_int64, c_double]),
-    "hvd_error": (c_char_p, [c_void_p, c_int64]),
-    "hvd_result": (c_int64, [c_void_p, c_int64]),
-    "hvd_output_ndim": (c_int32, [c_void_p, c_int64, c_int32]),
-    "hvd_output_shape": (c_int32, [c_void_p, c_int64, c_int32, ctypes.POINTER(c_int64)]),
-    "hvd_take_output": (c_void_p, [c_void_p, c_int64, c_int32]),
-    "hvd_received_splits": (c_int32, [c_void_p, c_int64, ctypes.POINTER(c_int32), c_int32]),
-    "hvd_free": (None, [c_void_p]),
-    "hvd_release": (None, [c_void_p, c_int64]),
-    "hvd_joins": (c_int64, [c_void_p]),
-    "hvd_process_set_ids": (c_int32, [c_void_p, ctypes.POINTER(c_int32), c_int32]),
-    "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
-    "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
-    "hvd_timeline_stop": (c_int32, [c_void_p]),
-    "hvd_set_default": (None, [c_void_p]),
-    "hvd_last_error": (c_char_p, []),
-}
-
-
-def _load(path: str) -> Any:
-    try:
-        library = ctypes.CDLL(path)
-    except OSError as error:
-        raise ImportError(
-            f"cannot load Horovod's native library {path}: {error}. Reinstall horovod; in a source tree "
-            "`pip install -e .` builds it there."
-        ) from error
-    for name, (restype, argtypes) in _SIGNATURES.items():
-        try:
-            function = getattr(library, name)
-        except AttributeError as error:
-            raise ImportError(
-                f"{path} has no function {name}: it is from another version; reinstall horovod"
-            ) from error
-        function.restype = restype
-        function.argtypes = argtypes
-    if (found := library.hvd_abi_version()) != ABI_VERSION:
-        raise ImportError(f"{path} speaks ABI version {found}, this package {ABI_VERSION}; reinstall horovod")
-    return library
-
-
-_lib = _load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
+_lib = _abi.load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
 _free = _lib.hvd_free
+
+
+def jax_target() -> Any:
+    """The function of csrc/adapters/jax that XLA calls, as ctypes sees it."""
+    return _lib.hvd_jax_collective
 
 
 def encryption_problem() -> str:
@@ -240,20 +86,6 @@ class WorldLike(Protocol):
     def mesh_sessions(self) -> Sequence[SessionLike | None] | None: ...
 
 
-class Tunables(NamedTuple):
-    """The second half of hvd_world."""
-
-    fusion_threshold: int
-    cache_capacity: int
-    disable_group_fusion: bool
-    peer_timeout: float
-    stall_warning: float
-    stall_shutdown: float
-    log_level: str
-    log_hide_time: bool
-    affinity: int
-
-
 class MpiTable(NamedTuple):
     """hvd_mpi: handles as numbers, functions as addresses."""
 
@@ -294,19 +126,19 @@ class Memory:
         weakref.finalize(self, _free, address).atexit = False
 
 
-class _Slot:
+class _RequestBuffer:
     """A request with room for its tensors, reused so that a submit allocates nothing."""
 
     __slots__ = ("dims", "request", "shape_address", "shapes", "tensor_array", "tensors")
 
     def __init__(self, tensors: int, dims: int) -> None:
         self.dims = dims
-        self.tensor_array = (_Tensor * tensors)()
+        self.tensor_array = (_abi.Tensor * tensors)()
         self.tensors = [self.tensor_array[i] for i in range(tensors)]
         self.shapes = (c_int64 * dims)()
         self.shape_address = ctypes.addressof(self.shapes)
-        self.request = _Request(
-            struct_size=ctypes.sizeof(_Request), tensors=ctypes.addressof(self.tensor_array)
+        self.request = _abi.Request(
+            struct_size=ctypes.sizeof(_abi.Request), tensors=ctypes.addressof(self.tensor_array)
         )
 
 
@@ -316,7 +148,7 @@ class Prepared:
     Only what changes is set then, in less than half of Engine.submit()'s time. Not for two threads at once.
     """
 
-    __slots__ = ("_engine", "_name", "_request", "_slot", "_tensor")
+    __slots__ = ("_buffer", "_engine", "_name", "_request", "_tensor")
 
     def __init__(
         self,
@@ -332,13 +164,13 @@ class Prepared:
     ) -> None:
         self._engine = engine
         self._name = name  # the request has only its address
-        self._slot = slot = _Slot(1, max(len(shape), 1))
-        slot.shapes[: len(shape)] = shape  # type: ignore[call-overload]  # any sequence will do
-        self._tensor = slot.tensors[0]
-        self._tensor.shape = slot.shape_address
+        self._buffer = buffer = _RequestBuffer(1, max(len(shape), 1))
+        buffer.shapes[: len(shape)] = shape  # type: ignore[call-overload]  # any sequence will do
+        self._tensor = buffer.tensors[0]
+        self._tensor.shape = buffer.shape_address
         self._tensor.ndim = len(shape)
         self._tensor.dtype = dtype
-        request = slot.request
+        request = buffer.request
         request.kind = kind
         request.name = name
         request.process_set = process_set
@@ -372,6 +204,14 @@ def _keys(sessions: Sequence[SessionLike | None], size: int) -> bytes:
     return b"".join(each.send[:size] + each.receive[:size] if each else unused for each in sessions)
 
 
+def _native_knobs(knobs: object) -> _abi.Knobs:
+    native = _abi.Knobs(struct_size=ctypes.sizeof(_abi.Knobs))
+    for name in _abi.KNOBS:
+        value = getattr(knobs, name)
+        setattr(native, name, _abi.LOG_LEVELS[value] if name == "log_level" else value)
+    return native
+
+
 class Engine:
     """A running engine. All methods may be called from any thread.
 
@@ -379,42 +219,44 @@ class Engine:
     """
 
     def __init__(
-        self, world: WorldLike, tunables: Tunables, error: ErrorFactory, mpi: MpiTable | None = None
+        self,
+        world: WorldLike,
+        knobs: object,
+        error: ErrorFactory,
+        mpi: MpiTable | None = None,
+        affinity: int = -1,
     ) -> None:
         """Takes over every descriptor of `world`, also on failure (RuntimeError).
 
-        `mpi` is for the transport of that name; its communicator must live until shutdown().
+        `knobs` has an attribute for each one that the core acts on; `affinity` is the core for the engine's
+        thread, if it is not -1. `mpi` is for the transport of that name; its communicator must live until
+        shutdown().
         """
         self._pointer: int | None = None
         self._error = error
-        self._slots: list[_Slot] = []
-        peers = (_Peer * world.size)(*[_Peer(p.host.encode(), p.pid, p.same_host) for p in world.peers])
-        native = _World(
-            struct_size=ctypes.sizeof(_World),
+        self._buffers: list[_RequestBuffer] = []
+        peers = (_abi.Peer * world.size)(
+            *[_abi.Peer(p.host.encode(), p.pid, p.same_host) for p in world.peers]
+        )
+        native = _abi.World(
+            struct_size=ctypes.sizeof(_abi.World),
             rank=world.rank,
             size=world.size,
-            transport=TRANSPORTS[world.transport],
+            transport=_abi.TRANSPORTS[world.transport],
             peers=peers,
             control_fds=_int32_array(world.control_fds),
             liveness_fds=_int32_array(world.liveness_fds),
             mesh_fds=_int32_array(world.mesh_fds),
             shm_fd=world.shm_fd,
-            fusion_threshold=tunables.fusion_threshold,
-            cache_capacity=tunables.cache_capacity,
-            disable_group_fusion=tunables.disable_group_fusion,
-            peer_timeout=tunables.peer_timeout,
-            stall_warning=tunables.stall_warning,
-            stall_shutdown=tunables.stall_shutdown,
-            log_level=LOG_LEVELS[tunables.log_level],
-            log_hide_time=tunables.log_hide_time,
-            affinity=tunables.affinity,
+            affinity=affinity,
             local_rank=world.local_rank,
             local_size=world.local_size,
             hosts=_int32_array(world.hosts),
-            mpi=None if mpi is None else ctypes.pointer(_Mpi(*mpi)),
+            mpi=None if mpi is None else ctypes.pointer(_abi.Mpi(*mpi)),
             control_keys=_keys(world.control_sessions, _CHANNEL_KEY_BYTES),
             liveness_keys=_keys(world.liveness_sessions, _CHANNEL_KEY_BYTES),
             mesh_keys=_keys(world.mesh_sessions, _MESH_KEY_BYTES) if world.mesh_sessions else None,
+            knobs=ctypes.pointer(_native_knobs(knobs)),
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:
@@ -451,27 +293,33 @@ class Engine:
         prescale: float = 1.0,
         postscale: float = 1.0,
         numbers: Sequence[int] | None = None,
+        unnamed: bool = False,
     ) -> int:
-        """Hands an operation to the engine and returns its handle. The tensors' memory must outlive it."""
+        """Hands an operation to the engine and returns its handle. The tensors' memory must outlive it.
+
+        `unnamed`: the engine makes the name unique by a number, which counts these calls.
+        """
         count = len(tensors)
         dims = sum([len(tensor[2]) for tensor in tensors])
-        # A slot is taken out of the list while in use: another thread then finds a different one.
+        # A buffer is taken out of the list while in use: another thread then finds a different one.
         try:
-            slot = self._slots.pop()
-            if dims > slot.dims or count > len(slot.tensors):
-                slot = _Slot(count, dims)
+            buffer = self._buffers.pop()
+            if dims > buffer.dims or count > len(buffer.tensors):
+                buffer = _RequestBuffer(count, dims)
         except IndexError:
-            slot = _Slot(max(count, 8), max(dims, 32))
+            buffer = _RequestBuffer(max(count, 8), max(dims, 32))
         offset = 0
-        for native, (input_address, output_address, shape, dtype) in zip(slot.tensors, tensors, strict=False):
+        for native, (input_address, output_address, shape, dtype) in zip(
+            buffer.tensors, tensors, strict=False
+        ):
             native.input = input_address
             native.output = output_address
             ndim = native.ndim = len(shape)
-            native.shape = slot.shape_address + 8 * offset
+            native.shape = buffer.shape_address + 8 * offset
             native.dtype = dtype
-            slot.shapes[offset : offset + ndim] = shape  # type: ignore[call-overload]  # any sequence will do
+            buffer.shapes[offset : offset + ndim] = shape  # type: ignore[call-overload]  # any sequence will do
             offset += ndim
-        request = slot.request
+        request = buffer.request
         request.kind = kind
         request.name = name
         request.process_set = process_set
@@ -480,6 +328,7 @@ class Engine:
         request.tensor_count = count
         request.prescale = prescale
         request.postscale = postscale
+        request.unnamed = unnamed
         if numbers is None:
             request.numbers = None
             request.number_count = 0
@@ -491,7 +340,7 @@ class Engine:
         if handle <= 0:
             # The text belongs to this thread's last failed call, so it is read before anything else happens.
             self._fail(handle, _last_error())
-        self._slots.append(slot)
+        self._buffers.append(buffer)
         return handle
 
     def poll(self, handle: int) -> bool:
@@ -547,10 +396,6 @@ class Engine:
     def release(self, handle: int) -> None:
         """Forgets a completed operation."""
         _lib.hvd_release(self._pointer, handle)
-
-    def joins(self) -> int:
-        """How many joins have been completed, whichever adapter asked for them."""
-        return int(_lib.hvd_joins(self._pointer))
 
     def process_set_ids(self) -> list[int]:
         """Ids of the registered sets in ascending order, the global one (0) included."""

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cluster_hosts
 import pytest
 import util_packages
-from cluster_hosts import Hosts, why_not
-from runner_util import wait_until
+from cluster_hosts import Hosts
 from util_lag import Lag
+
+# pytest has put this directory there, and tests/jax is not JAX where that is not installed.
+sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
 
 if importlib.util.find_spec("horovod") is None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# In the background of a script or under nohup they are ignored, and so they would be by what tests start.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _usual)
+
+pytest_plugins = ["check_plugin", "pytester"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what has the marker `slow` unless it is asked for: `make test-slow`."""
     if "slow" in config.option.markexpr:
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
+    slow = {item for item in items if item.get_closest_marker("slow")}
     if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in set(slow)]
+        config.hook.pytest_deselected(items=list(slow))
+        items[:] = [item for item in items if item not in slow]
 
 
 @pytest.fixture(scope="session")
@@ -48,25 +59,20 @@ def lag() -> Iterator[Lag]:
 
 
 @pytest.fixture(scope="session")
-def all_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Three for the whole session; each test must leave them as it found them."""
-    reason = why_not()
+def all_hosts() -> Hosts:
+    """Three; each test must leave them as it found them."""
+    reason = cluster_hosts.why_not()
     if reason is not None:
         pytest.skip(reason)
-    hosts = Hosts(3, tmp_path_factory.mktemp("cluster"))
-    yield hosts
-    hosts.close()
+    return cluster_hosts.shared()
 
 
 @pytest.fixture
 def hosts(all_hosts: Hosts) -> Iterator[Hosts]:
     """The hosts. Afterwards no process may be left on any of them."""
     yield all_hosts
-    try:
-        # ssh connections take a moment to unwind.
-        wait_until(lambda: not all_hosts.everyone(), 20, "processes are left on the hosts")
-    except AssertionError:
-        for host in range(1, all_hosts.count + 1):
-            print(f"left on host{host}:", all_hosts.command_lines(host))
-        all_hosts.kill_all()
-        raise
+    all_hosts.wait_until_empty()
+
+
+def pytest_sessionfinish() -> None:
+    cluster_hosts.close_shared()

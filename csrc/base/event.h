@@ -7,7 +7,7 @@ namespace hvd {
 
 class Event {
  public:
-  // Throws std::runtime_error if no descriptor is left: who waits for it would wait for ever.
+  // Throws std::runtime_error if no descriptor is left: a wait for it would never end.
   Event();
   ~Event();
   Event(const Event&) = delete;

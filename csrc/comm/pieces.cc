@@ -10,22 +10,22 @@ namespace hvd {
 
 namespace {
 
-// Shorter pieces are reduced in blocks of kBlock bytes, to call the kernel once for many of them.
-constexpr size_t kDirectRun = 2048;
-constexpr size_t kBlock = 8192;
+// Shorter pieces are reduced in chunks of kChunk bytes, to call the kernel once for many of them.
+constexpr size_t kDirectBytes = 2048;
+constexpr size_t kChunk = 8192;
 // Copies to shared memory go forward in such steps, each of which asks for its cache lines first.
 constexpr size_t kOwnedBytes = 4096;
 
 void copy_to_shared(std::byte* to, const std::byte* from, size_t bytes) {
-  for (size_t run; bytes > 0; bytes -= run, to += run, from += run) {
-    run = std::min(bytes, kOwnedBytes);
-    for (size_t i = 0; i < run; i += kCacheLine) own_line(to + i);
-    std::memcpy(to, from, run);
+  for (size_t length; bytes > 0; bytes -= length, to += length, from += length) {
+    length = std::min(bytes, kOwnedBytes);
+    for (size_t i = 0; i < length; i += kCacheLine) own_line(to + i);
+    std::memcpy(to, from, length);
   }
 }
 
-void reduce_run(const Reduction& reduction, std::byte* to, int replaced, std::vector<std::byte*>& sources,
-                size_t bytes, const std::byte* ahead) {
+void reduce_contiguous(const Reduction& reduction, std::byte* to, int replaced,
+                       std::vector<std::byte*>& sources, size_t bytes, const std::byte* ahead) {
   kernels::reduce(reduction, to, replaced < 0 ? nullptr : sources[replaced],
                   reinterpret_cast<const void* const*>(sources.data()), static_cast<int>(sources.size()),
                   bytes / size_of(reduction.type), ahead);
@@ -62,33 +62,33 @@ void Cursor::seek(size_t offset) {
 void gather(Cursor& from, void* to, size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   while (bytes > 0) {
-    size_t run = std::min(from.run(), bytes);
-    copy_to_shared(target, from.here(), run);
-    from.advance(run);
-    target += run;
-    bytes -= run;
+    size_t length = std::min(from.contiguous(), bytes);
+    copy_to_shared(target, from.here(), length);
+    from.advance(length);
+    target += length;
+    bytes -= length;
   }
 }
 
 void scatter(const void* from, Cursor& to, size_t bytes, const std::byte* ahead) {
   const auto* source = static_cast<const std::byte*>(from);
   while (bytes > 0) {
-    size_t run = std::min(to.run(), bytes);
-    kernels::copy(to.here(), source, run, ahead);
-    if (ahead != nullptr) ahead += run;
-    to.advance(run);
-    source += run;
-    bytes -= run;
+    size_t length = std::min(to.contiguous(), bytes);
+    kernels::copy(to.here(), source, length, ahead);
+    if (ahead != nullptr) ahead += length;
+    to.advance(length);
+    source += length;
+    bytes -= length;
   }
 }
 
 void copy(Cursor& from, Cursor& to, size_t bytes) {
   while (bytes > 0) {
-    size_t run = std::min({from.run(), to.run(), bytes});
-    if (from.here() != to.here()) std::memcpy(to.here(), from.here(), run);
-    from.advance(run);
-    to.advance(run);
-    bytes -= run;
+    size_t length = std::min({from.contiguous(), to.contiguous(), bytes});
+    if (from.here() != to.here()) std::memcpy(to.here(), from.here(), length);
+    from.advance(length);
+    to.advance(length);
+    bytes -= length;
   }
 }
 
@@ -99,23 +99,23 @@ void copy(const Pieces& from, const Pieces& to) {
 
 void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<std::byte*>& sources,
             int replaced, Cursor& to, size_t bytes, const std::byte* ahead) {
-  alignas(64) std::byte block[kBlock];
+  alignas(64) std::byte chunk[kChunk];
   while (bytes > 0) {
-    size_t run = std::min({own_input.run(), to.run(), bytes});
-    if (run >= kDirectRun || run == bytes) {
+    size_t length = std::min({own_input.contiguous(), to.contiguous(), bytes});
+    if (length >= kDirectBytes || length == bytes) {
       sources[own] = own_input.here();
-      reduce_run(reduction, to.here(), replaced, sources, run, ahead);
-      own_input.advance(run);
-      to.advance(run);
+      reduce_contiguous(reduction, to.here(), replaced, sources, length, ahead);
+      own_input.advance(length);
+      to.advance(length);
     } else {
-      run = std::min(bytes, kBlock);
-      gather(own_input, block, run);
-      sources[own] = block;
-      reduce_run(reduction, block, replaced, sources, run, ahead);
-      scatter(block, to, run);
+      length = std::min(bytes, kChunk);
+      gather(own_input, chunk, length);
+      sources[own] = chunk;
+      reduce_contiguous(reduction, chunk, replaced, sources, length, ahead);
+      scatter(chunk, to, length);
     }
-    if (ahead != nullptr) ahead += run;
-    bytes -= run;
+    if (ahead != nullptr) ahead += length;
+    bytes -= length;
   }
 }
 

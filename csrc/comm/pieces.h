@@ -1,4 +1,4 @@
-// Reading, writing and reducing ranges of a list of pieces.
+// Reading, writing and reducing chunks of a list of pieces.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class Cursor {
   void seek(size_t offset);
   void advance(size_t bytes);
   // Contiguous bytes from here on; 0 only at the end.
-  size_t run() const { return left_ == 0 ? 0 : piece_->bytes - within_; }
+  size_t contiguous() const { return left_ == 0 ? 0 : piece_->bytes - within_; }
   std::byte* here() const { return static_cast<std::byte*>(piece_->data) + within_; }
   // What will be read from there soon; nullptr at the end.
   const std::byte* look(size_t offset) {
@@ -47,7 +47,7 @@ void copy(Cursor& from, Cursor& to, size_t bytes);
 void copy(const Pieces& from, const Pieces& to);
 
 // Combines the next `bytes` of this rank's input (sources[own] is not looked at) with the other ranks', which
-// lie in one stretch each, into `to`, which may be at the memory of `own_input`. The results also take the
+// lie in one piece each, into `to`, which may be at the memory of `own_input`. The results also take the
 // place of the input sources[replaced] unless that is negative. The pointers in `sources` are used up.
 void reduce(const Reduction& reduction, Cursor& own_input, int own, std::vector<std::byte*>& sources,
             int replaced, Cursor& to, size_t bytes, const std::byte* ahead = nullptr);

@@ -9,33 +9,33 @@
 namespace hvd {
 namespace {
 
-using wire::Descriptor;
+using wire::Request;
 
-bool same_types(const Descriptor& a, const Descriptor& b) {
+bool same_types(const Request& a, const Request& b) {
   size_t common = std::min(a.tensors.size(), b.tensors.size());
   for (size_t i = 0; i < common; ++i)
     if (a.tensors[i].type != b.tensors[i].type) return false;
   return true;
 }
 
-std::string types_text(const Descriptor& descriptor) {
+// What text(tensor) says of each, as far as there is room for it.
+template <class Text>
+std::string listed(const Request& request, size_t room, Text text_of) {
   std::string text;
-  for (const auto& tensor : descriptor.tensors) {
+  for (const auto& tensor : request.tensors) {
     if (!text.empty()) text += ", ";
-    if (text.size() > 100) return text + "...";
-    text += name_of(tensor.type);
+    if (text.size() > room) return text + "...";
+    text += text_of(tensor);
   }
   return text;
 }
 
-std::string shapes_text(const Descriptor& descriptor) {
-  std::string text;
-  for (const auto& tensor : descriptor.tensors) {
-    if (!text.empty()) text += ", ";
-    if (text.size() > 200) return text + "...";
-    text += shape_text(tensor.shape);
-  }
-  return text;
+std::string types_text(const Request& request) {
+  return listed(request, 100, [](const wire::TensorInfo& tensor) { return name_of(tensor.type); });
+}
+
+std::string shapes_text(const Request& request) {
+  return listed(request, 200, [](const wire::TensorInfo& tensor) { return shape_text(tensor.shape); });
 }
 
 const char* op_name(ReduceOp op) {
@@ -45,13 +45,13 @@ const char* op_name(ReduceOp op) {
 
 Status mismatch(const char* what, const Submission& a, const std::string& a_has, const Submission& b,
                 const std::string& b_has) {
-  return Status::precondition(std::string("Mismatched ") + what + " for '" + a.descriptor->name + "': rank " +
+  return Status::precondition(std::string("Mismatched ") + what + " for '" + a.request->name + "': rank " +
                               std::to_string(a.rank) + " has " + a_has + ", rank " + std::to_string(b.rank) +
                               " has " + b_has + ". All ranks must submit the same " + what +
                               " under one name.");
 }
 
-bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
+bool same_trailing_dims(const Request& a, const Request& b) {
   if (a.tensors.size() != b.tensors.size()) return false;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const auto& left = a.tensors[i].shape;
@@ -62,14 +62,14 @@ bool same_trailing_dims(const Descriptor& a, const Descriptor& b) {
   return true;
 }
 
-std::string factors_text(const Descriptor& descriptor) {
-  return "prescale " + std::to_string(descriptor.prescale) + " and postscale " +
-         std::to_string(descriptor.postscale);
+std::string factors_text(const Request& request) {
+  return "prescale " + std::to_string(request.prescale) + " and postscale " +
+         std::to_string(request.postscale);
 }
 
 Status check_same(const Submission& first, const Submission& other) {
-  const Descriptor& a = *first.descriptor;
-  const Descriptor& b = *other.descriptor;
+  const Request& a = *first.request;
+  const Request& b = *other.request;
   if (!same_types(a, b)) return mismatch("data types", first, types_text(a), other, types_text(b));
   if (a.kind != b.kind) return mismatch("operations", first, kind_name(a.kind), other, kind_name(b.kind));
   if (!has(a.kind, kRowsDiffer) && a.tensors != b.tensors)
@@ -93,27 +93,25 @@ Status check_same(const Submission& first, const Submission& other) {
   return {};
 }
 
-Status check_allowed(const Descriptor& descriptor, int members, bool joined) {
-  const std::string subject = std::string(kind_name(descriptor.kind)) + " '" + descriptor.name + "'";
-  if (joined && !descriptor.tensors.empty() && !has(descriptor.kind, kIncludesJoined))
+Status check_allowed(const Request& request, int members, bool joined) {
+  const std::string subject = std::string(kind_name(request.kind)) + " '" + request.name + "'";
+  if (joined && !request.tensors.empty() && !has(request.kind, kIncludesJoined))
     return Status::precondition(subject + " is not supported while a rank has joined; only allreduce is.");
-  for (const auto& tensor : descriptor.tensors) {
-    if (has(descriptor.kind, kByRows) && tensor.shape.empty())
+  for (const auto& tensor : request.tensors) {
+    if (has(request.kind, kByRows) && tensor.shape.empty())
       return Status::precondition(subject + " needs tensors of at least one dimension, got a scalar.");
-    if (!has(descriptor.kind, kReduces)) continue;
-    if (is_complex(tensor.type) && descriptor.op != ReduceOp::kSum && descriptor.op != ReduceOp::kAverage)
-      return Status::aborted(subject + ": " + op_name(descriptor.op) + " is not defined for " +
+    if (!has(request.kind, kReduces)) continue;
+    if (is_complex(tensor.type) && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage)
+      return Status::aborted(subject + ": " + op_name(request.op) + " is not defined for " +
                              name_of(tensor.type) + "; use Sum or Average.");
-    if (descriptor.op == ReduceOp::kAdasum && !is_floating(tensor.type))
+    if (request.op == ReduceOp::kAdasum && !is_floating(tensor.type))
       return Status::aborted(subject + ": Adasum needs floating-point tensors, got " + name_of(tensor.type) +
                              ".");
   }
-  if (descriptor.kind == HVD_REDUCESCATTER && descriptor.op != ReduceOp::kSum &&
-      descriptor.op != ReduceOp::kAverage)
-    return Status::aborted(subject + ": reducescatter supports Sum and Average only, not " +
-                           op_name(descriptor.op) + ".");
-  if (descriptor.kind == HVD_ALLREDUCE && descriptor.op == ReduceOp::kAdasum &&
-      (members & (members - 1)) != 0)
+  if (has(request.kind, kSumsOnly) && request.op != ReduceOp::kSum && request.op != ReduceOp::kAverage)
+    return Status::aborted(subject + ": " + kind_name(request.kind) + " supports Sum and Average only, not " +
+                           op_name(request.op) + ".");
+  if (has(request.kind, kReduces) && request.op == ReduceOp::kAdasum && (members & (members - 1)) != 0)
     return Status::aborted(subject + ": Adasum needs a power-of-two number of ranks, there are " +
                            std::to_string(members) + ".");
   return {};
@@ -129,13 +127,13 @@ bool bytes_of_rows(const wire::TensorInfo& tensor, int64_t rows, int64_t* bytes)
 
 // Each rank's tensor is of a possible size; what they make together must be, too.
 Status check_total(const std::vector<Submission>& submissions) {
-  const Descriptor& common = *submissions.front().descriptor;
+  const Request& common = *submissions.front().request;
   if (!has(common.kind, kRowsDiffer)) return {};
   for (size_t i = 0; i < common.tensors.size(); ++i) {
     int64_t rows = 0, bytes = 0;
     bool possible = true;
     for (const Submission& submission : submissions)
-      possible &= !__builtin_add_overflow(rows, submission.descriptor->tensors[i].shape[0], &rows);
+      possible &= !__builtin_add_overflow(rows, submission.request->tensors[i].shape[0], &rows);
     if (!possible || !bytes_of_rows(common.tensors[i], rows, &bytes))
       return Status::aborted(std::string(kind_name(common.kind)) + " '" + common.name +
                              "': the ranks' tensors together have more than 2^63 rows or bytes.");
@@ -162,30 +160,30 @@ Status check_agreement(const std::vector<Submission>& submissions, int members, 
     Status status = check_same(submissions.front(), other);
     if (!status.ok()) return status;
   }
-  Status status = check_allowed(*submissions.front().descriptor, members, joined);
+  Status status = check_allowed(*submissions.front().request, members, joined);
   return status.ok() ? check_total(submissions) : status;
 }
 
 wire::Agreement make_agreement(const std::vector<Submission>& submissions) {
   wire::Agreement agreement;
-  agreement.common = *submissions.front().descriptor;
+  agreement.common = *submissions.front().request;
   if (!has(agreement.common.kind, kRowsDiffer)) return agreement;
   agreement.first_dims.resize(agreement.common.tensors.size());
   for (const Submission& submission : submissions) {
     for (size_t i = 0; i < agreement.first_dims.size(); ++i)
-      agreement.first_dims[i].push_back(submission.descriptor->tensors[i].shape[0]);
-    if (has(agreement.common.kind, kHasSplits)) agreement.splits.push_back(submission.descriptor->numbers);
+      agreement.first_dims[i].push_back(submission.request->tensors[i].shape[0]);
+    if (has(agreement.common.kind, kHasSplits)) agreement.splits.push_back(submission.request->numbers);
   }
   return agreement;
 }
 
-wire::Descriptor member_descriptor(const wire::Agreement& agreement, int index) {
-  wire::Descriptor descriptor = agreement.common;
+wire::Request member_request(const wire::Agreement& agreement, int index) {
+  wire::Request request = agreement.common;
   auto member = static_cast<size_t>(index);
   for (size_t i = 0; i < agreement.first_dims.size(); ++i)
-    descriptor.tensors[i].shape[0] = agreement.first_dims[i][member];
-  if (!agreement.splits.empty()) descriptor.numbers = agreement.splits[member];
-  return descriptor;
+    request.tensors[i].shape[0] = agreement.first_dims[i][member];
+  if (!agreement.splits.empty()) request.numbers = agreement.splits[member];
+  return request;
 }
 
 int64_t agreement_bytes(const wire::Agreement& agreement) {

@@ -1,4 +1,4 @@
-// Do the ranks' descriptors of one operation fit together? Pure functions.
+// Do the ranks' requests for one operation fit together? Pure functions.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace hvd {
 
 struct Submission {
   int rank;  // global
-  const wire::Descriptor* descriptor;
+  const wire::Request* request;
 };
 
 std::string shape_text(const std::vector<int64_t>& shape);
@@ -24,7 +24,7 @@ Status check_agreement(const std::vector<Submission>& submissions, int members, 
 wire::Agreement make_agreement(const std::vector<Submission>& submissions);
 
 // What member `index` submitted when `agreement` was made.
-wire::Descriptor member_descriptor(const wire::Agreement& agreement, int index);
+wire::Request member_request(const wire::Agreement& agreement, int index);
 
 int64_t element_count(const std::vector<int64_t>& shape);
 // Bytes an agreement moves, as counted against the fusion threshold.

@@ -9,8 +9,8 @@
 namespace hvd {
 namespace {
 
-// Of a block in its wide form, which is to stay in the caches.
-constexpr size_t kBlockBytes = 2 << 20;
+// Of a chunk in its wide form, which is to stay in the caches.
+constexpr size_t kChunkBytes = 2 << 20;
 
 Status out_of_memory() { return Status::unknown("Out of memory for the average of integers."); }
 
@@ -24,26 +24,26 @@ class Average {
   size_t wide_bytes(size_t count) const { return count * wide_.bytes(); }
 
   void widen(Cursor& from, std::byte* to, size_t count) const {
-    each_run(from, count, [&](std::byte* values, size_t run) {
-      kernels::widen(type_, n_, to, values, run);
-      to += wide_bytes(run);
+    each_piece(from, count, [&](std::byte* values, size_t length) {
+      kernels::widen(type_, n_, to, values, length);
+      to += wide_bytes(length);
     });
   }
   void divide(const std::byte* sums, Cursor& to, size_t count) const {
-    each_run(to, count, [&](std::byte* results, size_t run) {
-      kernels::divide(type_, n_, factor_, results, sums, run);
-      sums += wide_bytes(run);
+    each_piece(to, count, [&](std::byte* results, size_t length) {
+      kernels::divide(type_, n_, factor_, results, sums, length);
+      sums += wide_bytes(length);
     });
   }
 
  private:
   template <class Body>
-  void each_run(Cursor& place, size_t count, Body body) const {
+  void each_piece(Cursor& place, size_t count, Body body) const {
     while (count > 0) {
-      const size_t run = std::min(place.run() / size_of(type_), count);
-      body(place.here(), run);
-      place.advance(run * size_of(type_));
-      count -= run;
+      const size_t length = std::min(place.contiguous() / size_of(type_), count);
+      body(place.here(), length);
+      place.advance(length * size_of(type_));
+      count -= length;
     }
   }
 
@@ -59,13 +59,13 @@ Status average_integers(Communicator& communicator, DataType type, double factor
                         const Pieces& out) {
   const Average average(type, communicator.size(), factor);
   const size_t total = average.elements(in);
-  const size_t block = std::min(total, kBlockBytes / average.wide_bytes(1));
-  Memory memory = allocate_memory(average.wide_bytes(block));
+  const size_t chunk = std::min(total, kChunkBytes / average.wide_bytes(1));
+  Memory memory = allocate_memory(average.wide_bytes(chunk));
   if (!memory) return out_of_memory();
   auto* wide = static_cast<std::byte*>(memory.get());
   Cursor input(in), output(out);
-  for (size_t done = 0; done < total; done += block) {
-    const size_t count = std::min(block, total - done);
+  for (size_t done = 0; done < total; done += chunk) {
+    const size_t count = std::min(chunk, total - done);
     average.widen(input, wide, count);
     const Pieces sums = {{wide, average.wide_bytes(count)}};
     Status status = communicator.allreduce(average.sum(), sums, sums);
@@ -86,15 +86,15 @@ Status average_integer_shares(Communicator& communicator, DataType type, double 
     inputs.emplace_back(share);
   }
   const size_t largest = *std::max_element(left.begin(), left.end());
-  const size_t block = std::max<size_t>(1, kBlockBytes / average.wide_bytes(in.size()));
-  Memory memory = allocate_memory(average.wide_bytes(std::min(block, largest) * in.size()));
+  const size_t chunk = std::max<size_t>(1, kChunkBytes / average.wide_bytes(in.size()));
+  Memory memory = allocate_memory(average.wide_bytes(std::min(chunk, largest) * in.size()));
   if (!memory) return out_of_memory();
   Cursor output(out);
-  for (size_t done = 0; done < largest; done += block) {
+  for (size_t done = 0; done < largest; done += chunk) {
     auto* wide = static_cast<std::byte*>(memory.get());
     std::vector<Pieces> shares;
     for (size_t r = 0; r < in.size(); ++r) {
-      const size_t count = std::min(block, left[r]);
+      const size_t count = std::min(chunk, left[r]);
       average.widen(inputs[r], wide, count);
       shares.push_back({{wide, average.wide_bytes(count)}});
       wide += average.wide_bytes(count);

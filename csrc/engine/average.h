@@ -1,6 +1,6 @@
 // The average of integers: the exact sum, divided by the number of ranks and truncated toward zero, although
 // the sum may not fit in the type. On any communicator, as the values are summed in a wider form (see
-// kernels/kernels.h); in blocks, so that the memory for it is bounded.
+// kernels/kernels.h); in chunks, so that the memory for it is bounded.
 #pragma once
 
 #include <vector>

@@ -5,7 +5,7 @@
 
 #include "base/thread.h"
 #include "engine/agreement.h"
-#include "engine/retreat.h"
+#include "engine/idle_backoff.h"
 #include "kinds.h"
 
 namespace hvd {
@@ -25,14 +25,14 @@ std::string rank_list(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Coordinator::Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log,
+Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log,
                          Timeline* timeline, AbortSignal* abort)
     : ranks_(std::move(ranks)),
-      options_(options),
+      knobs_(knobs),
       log_(log),
       timeline_(timeline),
       abort_(abort),
-      negotiation_(options.negotiation),
+      negotiation_(static_cast<int>(ranks_.size()), knobs),
       acknowledged_(ranks_.size(), 0),
       unfinished_(ranks_.size(), 0),
       busy_(ranks_.size(), 0) {
@@ -46,13 +46,14 @@ Coordinator::~Coordinator() {
 
 void Coordinator::run() {
   constexpr timespec kSecond = {1, 0};
-  const bool checks_stalls = options_.stall_warning > 0 || options_.stall_shutdown > 0;
+  const bool checks_stalls = !knobs_.stall_check_disable &&
+                             (knobs_.stall_check_time_seconds > 0 || knobs_.stall_shutdown_time_seconds > 0);
   std::vector<pollfd> polled;
-  Retreat retreat(visits_.load());
+  IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
-    const bool relieved = retreat.called_for(visits_.load());
-    const timespec moment = retreat.moment();
+    const bool relieved = backoff.update(visits_.load());
+    const timespec moment = backoff.pause();
     if (!relieved) append_polled(&polled);
     const timespec* limit = relieved ? &moment : checks_stalls ? &kSecond : nullptr;
     if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
@@ -124,17 +125,17 @@ void Coordinator::handle(int rank, wire::Message& message) {
     case MessageType::kRequest:
     case MessageType::kResent:
       if (shutting_down_) return;
-      timeline_->negotiate_begin(message.descriptor.name, kind_name(message.descriptor.kind));
-      timeline_->rank_ready(message.descriptor.name, rank);
+      timeline_->negotiate_begin(message.request.name, kind_name(message.request.kind));
+      timeline_->rank_ready(message.request.name, rank);
       if (message.type == MessageType::kRequest) {
-        negotiation_.request(rank, std::move(message.descriptor), Clock::now());
+        negotiation_.request(rank, std::move(message.request), Clock::now());
       } else {
-        negotiation_.resent(rank, message.id, std::move(message.descriptor), Clock::now());
+        negotiation_.resent(rank, message.id, std::move(message.request), Clock::now());
       }
       return;
     case MessageType::kCached:
       if (shutting_down_) return;
-      if (const wire::Descriptor* known = negotiation_.remembered(message.id)) {
+      if (const wire::Request* known = negotiation_.remembered(message.id)) {
         timeline_->negotiate_begin(known->name, kind_name(known->kind));
         timeline_->rank_ready(known->name, rank);
       }
@@ -178,8 +179,7 @@ void Coordinator::release() {
   for (Negotiation::Release& release : releases) {
     if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
     for (const wire::Item& item : release.operation.items) {
-      const wire::Descriptor* known =
-          item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+      const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
       if (known != nullptr) timeline_->negotiate_end(known->name);
     }
     // How far a set has come is known from its first member: rank 0 counts, others tell.
@@ -222,14 +222,15 @@ void Coordinator::check_stalls() {
   Clock::time_point now = Clock::now();
   if (now < next_stall_check_ || shutting_down_) return;
   next_stall_check_ = now + std::chrono::seconds(1);
-  if (options_.stall_warning > 0) {
+  if (knobs_.stall_check_time_seconds > 0) {
     std::map<int, std::vector<std::string>> missing;
     std::string text;
-    for (const Negotiation::Stalled& stalled : negotiation_.newly_stalled(now, options_.stall_warning)) {
+    for (const Negotiation::Stalled& stalled :
+         negotiation_.newly_stalled(now, knobs_.stall_check_time_seconds)) {
       for (int rank : stalled.missing) missing[rank].push_back(stalled.name);
       if (text.empty())
         text = "One or more tensors were submitted by some ranks but not by others for more than " +
-               std::to_string(static_cast<int>(options_.stall_warning)) +
+               std::to_string(static_cast<int>(knobs_.stall_check_time_seconds)) +
                " seconds; the ranks may run different code, wait for each other, or one may be much slower.";
     }
     for (const auto& entry : missing) {
@@ -239,12 +240,12 @@ void Coordinator::check_stalls() {
     }
     if (!text.empty()) log_.warning(text);
   }
-  if (options_.stall_shutdown > 0) {
-    std::vector<Negotiation::Stalled> stalled = negotiation_.stalled(now, options_.stall_shutdown);
+  if (knobs_.stall_shutdown_time_seconds > 0) {
+    std::vector<Negotiation::Stalled> stalled = negotiation_.stalled(now, knobs_.stall_shutdown_time_seconds);
     if (!stalled.empty())
       abort_->raise(Status::unknown("'" + stalled.front().name + "' has waited for rank(s) " +
                                     rank_list(stalled.front().missing) + " for more than " +
-                                    std::to_string(static_cast<int>(options_.stall_shutdown)) +
+                                    std::to_string(static_cast<int>(knobs_.stall_shutdown_time_seconds)) +
                                     " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)."));
   }
 }

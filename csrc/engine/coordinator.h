@@ -22,14 +22,8 @@ namespace hvd {
 
 class Coordinator {
  public:
-  struct Options {
-    Negotiation::Options negotiation;
-    double stall_warning = 60.0;  // seconds; 0 = no check
-    double stall_shutdown = 0.0;  // seconds; 0 = never
-  };
-
   // ranks[r] leads to rank r, rank 0's own engine included.
-  Coordinator(std::vector<wire::Channel> ranks, Options options, const Log& log, Timeline* timeline,
+  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log, Timeline* timeline,
               AbortSignal* abort);
   ~Coordinator();
 
@@ -59,7 +53,7 @@ class Coordinator {
 
   std::mutex mutex_;  // guards everything up to next_stall_check_
   std::vector<wire::Channel> ranks_;
-  const Options options_;
+  const hvd_knobs knobs_;
   const Log& log_;
   Timeline* timeline_;
   AbortSignal* abort_;

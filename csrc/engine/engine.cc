@@ -9,23 +9,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <limits>
 #include <stdexcept>
 
 #include "base/processors.h"
 #include "base/thread.h"
 #include "engine/agreement.h"
-#include "engine/retreat.h"
+#include "engine/idle_backoff.h"
+#include "engine/request_check.h"
 #include "kinds.h"
 
 namespace hvd {
 namespace {
 
-using wire::Descriptor;
 using wire::MessageType;
+using wire::Request;
 
 // Does a request equal what this rank submitted before under the same name?
-bool same_request(const Descriptor& a, const Descriptor& b) {
+bool same_request(const Request& a, const Request& b) {
   return a.kind == b.kind && a.op == b.op && a.root_rank == b.root_rank && a.prescale == b.prescale &&
          a.postscale == b.postscale && a.tensors == b.tensors && a.numbers == b.numbers;
 }
@@ -51,12 +51,13 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
     control_ = wire::Channel(pair[0]);
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
-    parts.coordinator.negotiation.size = size_;
-    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.coordinator, log_,
+    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, log_,
                                                  &timeline_, abort_.get());
   }
   if (!parts.watched.empty())
-    watch_ = std::make_unique<Watch>(std::move(parts.watched), parts.peer_timeout, abort_.get());
+    watch_ = std::make_unique<Watch>(
+        std::move(parts.watched),
+        Watch::Timeouts{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds}, abort_.get());
   thread_ = start_thread("hvd-engine", [this] { run(); });
 }
 
@@ -67,150 +68,58 @@ Engine::~Engine() {
 }
 
 // ---- application threads
-// ----------------------------------------------------------------------------------------
-
-Status Engine::check(const hvd_request& request) const {
-  if (request.struct_size != sizeof(hvd_request))
-    return Status::invalid("hvd_request has another size than expected.");
-  if (request.name == nullptr || request.name[0] == 0) return Status::invalid("An operation needs a name.");
-  const std::string subject = "'" + std::string(request.name) + "'";
-  if (!is_kind(request.kind))
-    return Status::invalid(subject + ": unknown kind of operation " + std::to_string(request.kind) + ".");
-  if (has(request.kind, kHasTensors) != (request.tensor_count > 0))
-    return Status::invalid(subject + ": wrong number of tensors.");
-  if (request.reduce_op < HVD_AVERAGE || request.reduce_op > HVD_PRODUCT)
-    return Status::invalid(subject + ": unknown reduce operation " + std::to_string(request.reduce_op) + ".");
-  for (int32_t i = 0; i < request.tensor_count; ++i) {
-    const hvd_tensor& tensor = request.tensors[i];
-    if (tensor.dtype < 0 || tensor.dtype >= kDataTypes)
-      return Status::invalid(subject + ": unknown data type " + std::to_string(tensor.dtype) + ".");
-    int64_t bytes = static_cast<int64_t>(size_of(static_cast<DataType>(tensor.dtype)));
-    for (int32_t d = 0; d < tensor.ndim; ++d)
-      if (tensor.shape[d] < 0 || __builtin_mul_overflow(bytes, tensor.shape[d], &bytes))
-        return Status::invalid(subject + ": impossible shape.");
-  }
-  return {};
-}
-
-// What depends on the process set; called with the lock held. Fills in what the caller left out.
-Status Engine::complete_and_check(Task* task) {
-  Descriptor& descriptor = task->descriptor;
-  const std::string subject = "'" + descriptor.name + "'";
-  if (descriptor.kind == HVD_REMOVE_PROCESS_SET) {
-    // Removing is an operation of all ranks; the set it is about travels in root_rank.
-    descriptor.root_rank = descriptor.process_set;
-    descriptor.process_set = 0;
-  }
-  if (has(descriptor.kind, kOfAllRanks) && descriptor.process_set != 0)
-    return Status::invalid(subject + ": " + kind_name(descriptor.kind) +
-                           " is an operation of all ranks, not of process set " +
-                           std::to_string(descriptor.process_set) + ".");
-  const auto& sets = executor_.process_sets();
-  auto found = sets.find(descriptor.process_set);
-  if (found == sets.end())
-    return Status::invalid(subject + ": there is no process set " + std::to_string(descriptor.process_set) +
-                           ".");
-  const std::vector<int>& ranks = found->second.ranks;
-  if (!found->second.communicator)
-    return Status::invalid(subject + ": rank " + std::to_string(rank_) + " is not in process set " +
-                           std::to_string(descriptor.process_set) + ".");
-  if (has(descriptor.kind, kHasRoot) && !std::binary_search(ranks.begin(), ranks.end(), descriptor.root_rank))
-    return Status::invalid(subject + ": root rank " + std::to_string(descriptor.root_rank) +
-                           " is not in process set " + std::to_string(descriptor.process_set) +
-                           " (roots are global ranks).");
-  if (descriptor.kind == HVD_ADD_PROCESS_SET) {
-    const auto& numbers = descriptor.numbers;
-    if (numbers.empty() || numbers.front() < 0 || numbers.back() >= size_ ||
-        std::adjacent_find(numbers.begin(), numbers.end(), [](int a, int b) { return a >= b; }) !=
-            numbers.end())
-      return Status::invalid(subject + ": a process set needs different ranks between 0 and " +
-                             std::to_string(size_ - 1) + ".");
-  }
-  if (has(descriptor.kind, kHasSplits)) {
-    const auto n = static_cast<int64_t>(ranks.size());
-    const auto& shape = descriptor.tensors.front().shape;
-    if (std::any_of(descriptor.tensors.begin(), descriptor.tensors.end(),
-                    [](const wire::TensorInfo& tensor) { return tensor.shape.empty(); })) {
-      descriptor.numbers.assign(ranks.size(), 0);  // refused by all ranks together
-      return {};
-    }
-    if (descriptor.numbers.empty()) {
-      if (shape[0] % n != 0)
-        return Status::invalid(subject + ": without splits the first dimension (" + std::to_string(shape[0]) +
-                               ") must be divisible by the number of ranks (" + std::to_string(n) + ").");
-      constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
-      if (shape[0] / n > kLimit)
-        return Status::invalid(subject + ": alltoall would send " + std::to_string(shape[0] / n) +
-                               " rows to each rank, the limit is " + std::to_string(kLimit) +
-                               "; give the tensor fewer and longer rows.");
-      descriptor.numbers.assign(ranks.size(), static_cast<int32_t>(shape[0] / n));
-    }
-    if (static_cast<int64_t>(descriptor.numbers.size()) != n)
-      return Status::invalid(subject + ": splits has " + std::to_string(descriptor.numbers.size()) +
-                             " entries, there are " + std::to_string(n) + " ranks.");
-    int64_t sum = 0;
-    for (int32_t split : descriptor.numbers) {
-      if (split < 0) return Status::invalid(subject + ": splits must not be negative.");
-      sum += split;
-    }
-    for (const wire::TensorInfo& tensor : descriptor.tensors)
-      if (sum > tensor.shape[0])
-        return Status::invalid(subject + ": splits add up to " + std::to_string(sum) +
-                               ", more than the first dimension (" + std::to_string(tensor.shape[0]) + ").");
-  }
-  return {};
-}
 
 // Until a join is over this rank stands in for what others submit, and a set it has voted to remove is as
 // good as gone: what it submitted now would be counted for something else.
-Status Engine::check_restrictions(const Descriptor& descriptor) {
+Status Engine::check_restrictions(const Request& request) {
   auto over = [this](const std::shared_ptr<Task>& task) {
-    auto found = pending_.find(operation_key(task->descriptor.process_set, task->descriptor.name));
+    auto found = pending_.find(operation_key(task->request.process_set, task->request.name));
     return found == pending_.end() || found->second != task;
   };
   restricting_.erase(std::remove_if(restricting_.begin(), restricting_.end(), over), restricting_.end());
   for (const auto& task : restricting_) {
-    const std::string subject = std::string(kind_name(descriptor.kind)) + " '" + descriptor.name + "'";
-    if (task->descriptor.kind == HVD_JOIN)
+    const std::string subject = std::string(kind_name(request.kind)) + " '" + request.name + "'";
+    if (task->request.kind == HVD_JOIN)
       return Status::invalid(subject + ": rank " + std::to_string(rank_) +
                              " has joined; it can submit operations again when join() has returned.");
-    if (task->descriptor.root_rank == descriptor.process_set)
-      return Status::invalid(subject + ": process set " + std::to_string(descriptor.process_set) +
+    if (task->request.root_rank == request.process_set)
+      return Status::invalid(subject + ": process set " + std::to_string(request.process_set) +
                              " is being removed; submit operations of it before that.");
   }
   return {};
 }
 
 Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
-  Status status = check(request);
+  Status status = check_request(request);
   if (!status.ok()) return status;
+  if (request.unnamed != 0)
+    return unnamed_.submit(request, joins_, [&](const hvd_request& named) { return submit(named, handle); });
   auto task = std::make_shared<Task>(request);
   std::vector<uint8_t> frame;
   std::unique_lock<std::mutex> sending(send_mutex_, std::defer_lock);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!closed_.ok()) return closed_;
-    status = complete_and_check(task.get());
-    if (status.ok()) status = check_restrictions(task->descriptor);
+    status = complete_request(&task->request, executor_.process_sets(), rank_, size_);
+    if (status.ok()) status = check_restrictions(task->request);
     if (!status.ok()) return status;
-    std::string key = operation_key(task->descriptor.process_set, task->descriptor.name);
+    std::string key = operation_key(task->request.process_set, task->request.name);
     auto [place, fresh] = pending_.try_emplace(key, task);
     if (!fresh)
-      return Status::invalid("An operation named '" + task->descriptor.name +
+      return Status::invalid("An operation named '" + task->request.name +
                              "' is still pending; names must be unique among pending operations.");
-    const bool removes = task->descriptor.kind == HVD_REMOVE_PROCESS_SET && task->descriptor.root_rank != 0;
-    if (task->descriptor.kind == HVD_JOIN || removes) restricting_.push_back(task);
+    const bool removes = task->request.kind == HVD_REMOVE_PROCESS_SET && task->request.root_rank != 0;
+    if (task->request.kind == HVD_JOIN || removes) restricting_.push_back(task);
     auto known = cache_ids_.find(key);
     if (known != cache_ids_.end()) {
       const Remembered& remembered = cache_.at(known->second);
-      if (remembered.mine && same_request(remembered.descriptor, task->descriptor))
-        task->sent_as = known->second;
+      if (remembered.mine && same_request(remembered.request, task->request)) task->sent_as = known->second;
     }
     *handle = next_handle_++;
     task->handle = *handle;
     handles_.emplace(*handle, task);
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
-                               : wire::encode_request(task->descriptor);
+                               : wire::encode_request(task->request);
     sending.lock();  // announced in the order of the checks, whichever thread is faster
   }
   announce(frame, std::move(sending));
@@ -277,7 +186,6 @@ bool Engine::process_set_ranks(int id, std::vector<int>* ranks) {
 }
 
 // ---- the engine thread
-// ------------------------------------------------------------------------------------------
 
 void Engine::run() {
   if (affinity_ >= 0) {
@@ -298,9 +206,9 @@ void Engine::run() {
 // An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
 // both waking up, so this thread listens only when no such call has come for a moment.
 void Engine::run_until_finished() {
-  Retreat retreat(visits_.load());
+  IdleBackoff backoff(visits_.load());
   while (!finished_ && !abort_->raised()) {
-    bool keep_away = retreat.called_for(visits_.load());
+    bool keep_away = backoff.update(visits_.load());
     if (!keep_away) {
       sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
@@ -311,7 +219,7 @@ void Engine::run_until_finished() {
         waiters_.call_one();  // they drive faster, and this thread may be about to keep away
       }
     }
-    const timespec moment = retreat.moment();
+    const timespec moment = backoff.pause();
     if (keep_away) sleep(false, &moment);
   }
 }
@@ -457,43 +365,43 @@ void Engine::run_operation(wire::Operation& operation) {
     return;
   }
   if (operation.items.empty()) return;
-  std::vector<Unit> units;
-  units.reserve(operation.items.size());
+  std::vector<AgreedTask> tasks;
+  tasks.reserve(operation.items.size());
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (wire::Item& item : operation.items) {
-      Unit unit;
+      AgreedTask each;
       std::string key;
       if (item.cached_id != 0) {
         const Remembered& remembered = cache_.at(item.cached_id);
-        unit.agreement = remembered.agreement;
+        each.agreement = remembered.agreement;
         key = remembered.key;
       } else {
-        unit.agreement = std::make_shared<const wire::Agreement>(std::move(*item.fresh));
-        key = operation_key(unit.agreement->common.process_set, unit.agreement->common.name);
+        each.agreement = std::make_shared<const wire::Agreement>(std::move(*item.fresh));
+        key = operation_key(each.agreement->common.process_set, each.agreement->common.name);
       }
       auto found = pending_.find(key);
       // The name stays pending until the task is finished; a joined rank has none.
-      if (found != pending_.end()) unit.task = found->second;
-      if (item.cached_id == 0 && unit.agreement->id != 0) {
-        Remembered& remembered = cache_[unit.agreement->id];
-        remembered.agreement = unit.agreement;
+      if (found != pending_.end()) each.task = found->second;
+      if (item.cached_id == 0 && each.agreement->id != 0) {
+        Remembered& remembered = cache_[each.agreement->id];
+        remembered.agreement = each.agreement;
         remembered.key = key;
-        remembered.mine = unit.task != nullptr;
-        if (unit.task) remembered.descriptor = unit.task->descriptor;
-        cache_ids_[key] = unit.agreement->id;
+        remembered.mine = each.task != nullptr;
+        if (each.task) remembered.request = each.task->request;
+        cache_ids_[key] = each.agreement->id;
       }
-      units.push_back(std::move(unit));
+      tasks.push_back(std::move(each));
     }
   }
   if (timeline_.active())
-    for (const Unit& unit : units)
-      timeline_.run_begin(unit.agreement->common.name, kind_name(unit.agreement->common.kind));
-  Status status = executor_.run(units);
+    for (const AgreedTask& each : tasks)
+      timeline_.run_begin(each.agreement->common.name, kind_name(each.agreement->common.kind));
+  Status status = executor_.run(tasks);
   if (timeline_.active())
-    for (const Unit& unit : units) {
-      const auto& tensors = unit.agreement->common.tensors;
-      timeline_.run_end(unit.agreement->common.name, tensors.empty() ? "" : name_of(tensors.front().type),
+    for (const AgreedTask& each : tasks) {
+      const auto& tensors = each.agreement->common.tensors;
+      timeline_.run_end(each.agreement->common.name, tensors.empty() ? "" : name_of(tensors.front().type),
                         tensors.empty() ? "" : shape_text(tensors.front().shape));
     }
   if (!status.ok()) {
@@ -502,14 +410,15 @@ void Engine::run_operation(wire::Operation& operation) {
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    executor_.commit_process_set(units.front());
-    if (units.front().agreement->common.kind == HVD_JOIN) joins_++;  // before anyone hears of it
-    for (const Unit& unit : units)
-      if (unit.task)
-        pending_.erase(operation_key(unit.task->descriptor.process_set, unit.task->descriptor.name));
+    executor_.commit_process_set(tasks.front());
+    if (tasks.front().agreement->common.kind == HVD_JOIN) joins_++;  // before anyone hears of it
+    for (const AgreedTask& each : tasks)
+      if (each.task) pending_.erase(operation_key(each.task->request.process_set, each.task->request.name));
   }
-  for (const Unit& unit : units)
-    if (unit.task) finish(unit.task, {});
+  const wire::Agreement& first = *tasks.front().agreement;
+  if (first.common.kind == HVD_ADD_PROCESS_SET) unnamed_.restart(static_cast<int>(first.result));
+  for (const AgreedTask& each : tasks)
+    if (each.task) finish(each.task, {});
 }
 
 std::shared_ptr<Task> Engine::take_pending(const std::string& key) {
@@ -528,7 +437,7 @@ void Engine::resend(uint32_t id) {
     for (auto& entry : pending_) {
       if (entry.second->sent_as != id) continue;
       entry.second->sent_as = 0;
-      frame = wire::encode_resent(id, entry.second->descriptor);
+      frame = wire::encode_resent(id, entry.second->request);
       break;
     }
   }

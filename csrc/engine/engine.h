@@ -16,11 +16,13 @@
 #include "base/abort_signal.h"
 #include "base/event.h"
 #include "base/log.h"
-#include "comm/communicator.h"
+#include "comm/transport.h"
 #include "engine/coordinator.h"
 #include "engine/executor.h"
+#include "engine/knobs.h"
 #include "engine/task.h"
 #include "engine/timeline.h"
+#include "engine/unnamed.h"
 #include "engine/waiters.h"
 #include "engine/watch.h"
 #include "wire/channel.h"
@@ -37,10 +39,9 @@ class Engine {
     wire::Channel control;                     // rank 0 makes its own
     std::vector<wire::Channel> control_ranks;  // rank 0: [r], own entry closed
     std::vector<Watch::Watched> watched;
-    double peer_timeout = 3.0;
     int affinity = -1;
     bool spin = false;  // there is a processor for every rank of this host
-    Coordinator::Options coordinator;
+    hvd_knobs knobs = default_knobs();
     std::vector<int> descriptors;  // all of the above, to be closed in a forked child
   };
 
@@ -60,7 +61,6 @@ class Engine {
   std::vector<int> process_set_ids();
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
-  int64_t joins() const { return joins_; }  // completed ones
 
   Timeline& timeline() { return timeline_; }
   int rank() const { return rank_; }
@@ -69,13 +69,11 @@ class Engine {
   struct Remembered {
     std::shared_ptr<const wire::Agreement> agreement;
     std::string key;
-    bool mine = false;  // this rank had submitted it, so its own descriptor is known:
-    wire::Descriptor descriptor;
+    bool mine = false;  // this rank had submitted it, so its own request is known:
+    wire::Request request;
   };
 
-  Status check(const hvd_request& request) const;
-  Status complete_and_check(Task* task);
-  Status check_restrictions(const wire::Descriptor& descriptor);
+  Status check_restrictions(const wire::Request& request);
   void announce(const std::vector<uint8_t>& frame);
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
   void run();
@@ -122,7 +120,8 @@ class Engine {
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
   std::atomic<bool> finished_{false};
-  std::atomic<int64_t> joins_{0};
+  std::atomic<int64_t> joins_{0};  // completed ones
+  Unnamed unnamed_;
   std::atomic<uint32_t> visits_{0};  // how often application threads have driven
   Waiters waiters_;                  // those that could not, as another thread did
 

@@ -15,7 +15,7 @@ namespace hvd {
 namespace {
 
 using wire::Agreement;
-using wire::Descriptor;
+using wire::Request;
 
 void* at(const void* memory, size_t offset) {
   return const_cast<char*>(static_cast<const char*>(memory)) + offset;
@@ -36,26 +36,26 @@ int64_t share_of(int64_t rows, int n, int rank) { return rows / n + (rank < rows
 
 // Average is the sum times 1/size. The truncated average of bool is true where all are. Integers are divided
 // exactly, see average.h.
-Reduction reduction_for(const Descriptor& descriptor, DataType type, int size) {
-  if (descriptor.op != ReduceOp::kAverage) return {type, descriptor.op, descriptor.postscale};
+Reduction reduction_for(const Request& request, DataType type, int size) {
+  if (request.op != ReduceOp::kAverage) return {type, request.op, request.postscale};
   if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
-  return {type, ReduceOp::kSum, descriptor.postscale / size};
+  return {type, ReduceOp::kSum, request.postscale / size};
 }
 
-bool averages_integers(const Descriptor& descriptor, DataType type, int size) {
-  return descriptor.op == ReduceOp::kAverage && is_integer(type) && size > 1;
+bool averages_integers(const Request& request, DataType type, int size) {
+  return request.op == ReduceOp::kAverage && is_integer(type) && size > 1;
 }
 
 // A rank that has joined has a part in an allreduce without having submitted it, and in nothing else that
 // moves data. If it submits the name after all, too late to be asked, it may be something else.
-Status check_task(const Unit& unit) {
-  const Descriptor& common = unit.agreement->common;
-  if (!unit.task) {
+Status check_task(const AgreedTask& each) {
+  const Request& common = each.agreement->common;
+  if (!each.task) {
     if (has(common.kind, kIncludesJoined)) return {};
     return Status::unknown(std::string(kind_name(common.kind)) + " '" + common.name +
                            "' is to run on a rank that has not submitted it.");
   }
-  const Descriptor& own = unit.task->descriptor;
+  const Request& own = each.task->request;
   if (own.kind == common.kind && (!has(common.kind, kIncludesJoined) || own.tensors == common.tensors))
     return {};
   return Status::unknown(std::string(kind_name(own.kind)) + " '" + own.name +
@@ -63,73 +63,59 @@ Status check_task(const Unit& unit) {
                          kind_name(common.kind) + " of this name.");
 }
 
-}  // namespace
+// What an allreduce does with one tensor.
+struct Buffers {
+  const void* input;
+  void* output;
+  size_t bytes;
+  DataType type;
+  int32_t device;
+};
 
-Executor::Executor(Transport* transport, int rank, int size) : transport_(transport), rank_(rank) {
-  ProcessSet& world = sets_[0];
-  for (int r = 0; r < size; ++r) world.ranks.push_back(r);
-  world.communicator = transport->open(0, world.ranks);
-}
-
-Status Executor::run(const std::vector<Unit>& units) {
-  const FloatMode mode;  // for what is computed here; the kernels may run on other threads, too
-  for (const Unit& unit : units) {
-    Status status = check_task(unit);
+Status adasum(Communicator& communicator, const std::vector<Buffers>& all) {
+  for (const Buffers& buffers : all) {
+    if (buffers.input != buffers.output && buffers.bytes > 0)
+      std::memcpy(buffers.output, buffers.input, buffers.bytes);
+    Status status = adasum_in_place(communicator, buffers.type, buffers.output, buffers.bytes);
     if (!status.ok()) return status;
   }
-  const Descriptor& common = units.front().agreement->common;
-  const ProcessSet& set = sets_.at(common.process_set);
-  switch (common.kind) {
-    case HVD_ALLREDUCE:
-      return allreduce(*set.communicator, units);
-    case HVD_ALLGATHER:
-      return allgather(*set.communicator, units);
-    case HVD_BROADCAST:
-      return broadcast(*set.communicator, units, set.ranks);
-    case HVD_ALLTOALL:
-      return alltoall(*set.communicator, units);
-    case HVD_REDUCESCATTER:
-      return reducescatter(*set.communicator, units);
-    case HVD_ADD_PROCESS_SET:
-      return open_process_set(units.front());
-    default:  // barrier, join, remove: that all ranks agreed is all there is to it
-      if (units.front().task) units.front().task->result = units.front().agreement->result;
-      return {};
-  }
+  return {};
 }
 
-Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& units) {
-  std::vector<Part> parts;
+Status allreduce(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
+  Communicator& communicator = *set.communicator;
+  std::vector<Buffers> all;
   std::vector<Memory> neutral;  // stands in for the tensors of a rank that has joined
-  const Descriptor& common = units.front().agreement->common;
-  for (const Unit& unit : units) {
-    const auto& tensors = unit.agreement->common.tensors;
+  const Request& common = tasks.front().agreement->common;
+  for (const AgreedTask& each : tasks) {
+    const auto& tensors = each.agreement->common.tensors;
     for (size_t i = 0; i < tensors.size(); ++i) {
-      Part part{nullptr, nullptr, tensor_bytes(tensors[i]), tensors[i].type};
-      const size_t count = part.bytes / size_of(part.type);
-      if (unit.task) {
-        Status status = unit.task->prepare_output(i, tensors[i].shape);
+      Buffers buffers{nullptr, nullptr, tensor_bytes(tensors[i]), tensors[i].type, HVD_CPU};
+      const size_t count = buffers.bytes / size_of(buffers.type);
+      if (each.task) {
+        Status status = each.task->prepare_output(i, tensors[i].shape);
         if (!status.ok()) return status;
-        part.input = unit.task->tensors[i].input;
-        part.output = unit.task->tensors[i].output;
+        buffers.input = each.task->tensors[i].input;
+        buffers.output = each.task->tensors[i].output;
+        buffers.device = each.task->tensors[i].device;
         if (common.prescale != 1.0) {
-          kernels::scale(part.type, part.output, part.input, count, common.prescale);
-          part.input = part.output;
+          kernels::scale(buffers.type, buffers.output, buffers.input, count, common.prescale);
+          buffers.input = buffers.output;
         }
       } else {
-        neutral.push_back(allocate_memory(part.bytes));
-        part.input = part.output = neutral.back().get();
-        if (part.output == nullptr) return Status::unknown("Out of memory for a joined rank's part.");
-        kernels::fill_neutral(part.type, common.op, part.output, count);
+        neutral.push_back(allocate_memory(buffers.bytes));
+        buffers.input = buffers.output = neutral.back().get();
+        if (buffers.output == nullptr) return Status::unknown("Out of memory for a joined rank's buffers.");
+        kernels::fill_neutral(buffers.type, common.op, buffers.output, count);
       }
-      parts.push_back(part);
+      all.push_back(buffers);
     }
   }
   if (common.op == ReduceOp::kAdasum) {
-    Status status = adasum(communicator, parts);
-    for (const Part& part : parts)
+    Status status = adasum(communicator, all);
+    for (const Buffers& buffers : all)
       if (status.ok() && common.postscale != 1.0)
-        kernels::scale(part.type, part.output, part.output, part.bytes / size_of(part.type),
+        kernels::scale(buffers.type, buffers.output, buffers.output, buffers.bytes / size_of(buffers.type),
                        common.postscale);
     return status;
   }
@@ -137,10 +123,10 @@ Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& 
   for (int code = 0; code < kDataTypes; ++code) {
     const auto type = static_cast<DataType>(code);
     Pieces in, out;
-    for (const Part& part : parts) {
-      if (part.type != type) continue;
-      in.push_back({at(part.input, 0), part.bytes});
-      out.push_back({part.output, part.bytes});
+    for (const Buffers& buffers : all) {
+      if (buffers.type != type) continue;
+      in.push_back({at(buffers.input, 0), buffers.bytes, buffers.device});
+      out.push_back({buffers.output, buffers.bytes, buffers.device});
     }
     if (in.empty()) continue;
     Status status = averages_integers(common, type, communicator.size())
@@ -151,57 +137,52 @@ Status Executor::allreduce(Communicator& communicator, const std::vector<Unit>& 
   return {};
 }
 
-Status Executor::adasum(Communicator& communicator, const std::vector<Part>& parts) {
-  for (const Part& part : parts) {
-    if (part.input != part.output && part.bytes > 0) std::memcpy(part.output, part.input, part.bytes);
-    Status status = adasum_in_place(communicator, part.type, part.output, part.bytes);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Status Executor::allgather(Communicator& communicator, const std::vector<Unit>& units) {
+Status allgather(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
+  Communicator& communicator = *set.communicator;
   const auto n = static_cast<size_t>(communicator.size());
   Pieces in;
   std::vector<Pieces> out(n);
-  for (const Unit& unit : units) {
-    const Agreement& agreement = *unit.agreement;
+  for (const AgreedTask& each : tasks) {
+    const Agreement& agreement = *each.agreement;
     for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
       const wire::TensorInfo& tensor = agreement.common.tensors[i];
       const auto& rows = agreement.first_dims[i];
       std::vector<int64_t> shape = tensor.shape;
       shape[0] = 0;
       for (int64_t count : rows) shape[0] += count;
-      Status status = unit.task->prepare_output(i, shape);
+      Status status = each.task->prepare_output(i, shape);
       if (!status.ok()) return status;
+      const TaskTensor& memory = each.task->tensors[i];
       const size_t row = row_bytes(tensor);
       size_t offset = 0;
       for (size_t r = 0; r < n; ++r) {
         const size_t bytes = static_cast<size_t>(rows[r]) * row;
-        out[r].push_back({at(unit.task->tensors[i].output, offset), bytes});
+        out[r].push_back({at(memory.output, offset), bytes, memory.device});
         offset += bytes;
       }
-      in.push_back({at(unit.task->tensors[i].input, 0),
-                    static_cast<size_t>(rows[static_cast<size_t>(communicator.rank())]) * row});
+      in.push_back({at(memory.input, 0),
+                    static_cast<size_t>(rows[static_cast<size_t>(communicator.rank())]) * row,
+                    memory.device});
     }
   }
   return communicator.allgather(in, out);
 }
 
-Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& units,
-                           const std::vector<int>& ranks) {
-  const int root_rank = units.front().agreement->common.root_rank;
+Status broadcast(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
+  Communicator& communicator = *set.communicator;
+  const std::vector<int>& ranks = set.ranks;
+  const int root_rank = tasks.front().agreement->common.root_rank;
   const auto root = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), root_rank) - ranks.begin());
   const bool is_root = communicator.rank() == root;
   Pieces data;
-  for (const Unit& unit : units) {
-    for (size_t i = 0; i < unit.task->tensors.size(); ++i) {
-      const wire::TensorInfo& info = unit.agreement->common.tensors[i];
-      Status status = unit.task->prepare_output(i, info.shape);
+  for (const AgreedTask& each : tasks) {
+    for (size_t i = 0; i < each.task->tensors.size(); ++i) {
+      const wire::TensorInfo& info = each.agreement->common.tensors[i];
+      Status status = each.task->prepare_output(i, info.shape);
       if (!status.ok()) return status;
-      const TaskTensor& tensor = unit.task->tensors[i];
+      const TaskTensor& tensor = each.task->tensors[i];
       const size_t bytes = tensor_bytes(info);
-      data.push_back({is_root ? at(tensor.input, 0) : tensor.output, bytes});
+      data.push_back({is_root ? at(tensor.input, 0) : tensor.output, bytes, tensor.device});
       if (is_root && tensor.input != tensor.output && bytes > 0)
         std::memcpy(tensor.output, tensor.input, bytes);
     }
@@ -209,13 +190,14 @@ Status Executor::broadcast(Communicator& communicator, const std::vector<Unit>& 
   return communicator.broadcast(data, root);
 }
 
-Status Executor::alltoall(Communicator& communicator, const std::vector<Unit>& units) {
+Status alltoall(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
+  Communicator& communicator = *set.communicator;
   const auto n = static_cast<size_t>(communicator.size());
   const auto me = static_cast<size_t>(communicator.rank());
   std::vector<Pieces> in(n), out(n);
-  for (const Unit& unit : units) {
-    const Agreement& agreement = *unit.agreement;
-    std::vector<int32_t>& received = unit.task->received_splits;
+  for (const AgreedTask& each : tasks) {
+    const Agreement& agreement = *each.agreement;
+    std::vector<int32_t>& received = each.task->received_splits;
     received.resize(n);
     for (size_t r = 0; r < n; ++r) received[r] = agreement.splits[r][me];
     for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
@@ -223,15 +205,16 @@ Status Executor::alltoall(Communicator& communicator, const std::vector<Unit>& u
       std::vector<int64_t> shape = tensor.shape;
       shape[0] = 0;
       for (int32_t count : received) shape[0] += count;
-      Status status = unit.task->prepare_output(i, shape);
+      Status status = each.task->prepare_output(i, shape);
       if (!status.ok()) return status;
+      const TaskTensor& memory = each.task->tensors[i];
       const size_t row = row_bytes(tensor);
       size_t from = 0, to = 0;
       for (size_t r = 0; r < n; ++r) {
         const size_t sent = static_cast<size_t>(agreement.splits[me][r]) * row;
         const size_t arriving = static_cast<size_t>(received[r]) * row;
-        in[r].push_back({at(unit.task->tensors[i].input, from), sent});
-        out[r].push_back({at(unit.task->tensors[i].output, to), arriving});
+        in[r].push_back({at(memory.input, from), sent, memory.device});
+        out[r].push_back({at(memory.output, to), arriving, memory.device});
         from += sent;
         to += arriving;
       }
@@ -240,23 +223,25 @@ Status Executor::alltoall(Communicator& communicator, const std::vector<Unit>& u
   return communicator.alltoall(in, out);
 }
 
-Status Executor::reducescatter(Communicator& communicator, const std::vector<Unit>& units) {
-  const Descriptor& common = units.front().agreement->common;
+Status reducescatter(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
+  Communicator& communicator = *set.communicator;
+  const Request& common = tasks.front().agreement->common;
   const int n = communicator.size();
   std::vector<Memory> scaled;
   for (int code = 0; code < kDataTypes; ++code) {
     const auto type = static_cast<DataType>(code);
     std::vector<Pieces> in(static_cast<size_t>(n));
     Pieces out;
-    for (const Unit& unit : units) {
-      for (size_t i = 0; i < unit.task->tensors.size(); ++i) {
-        const wire::TensorInfo& tensor = unit.agreement->common.tensors[i];
+    for (const AgreedTask& each : tasks) {
+      for (size_t i = 0; i < each.task->tensors.size(); ++i) {
+        const wire::TensorInfo& tensor = each.agreement->common.tensors[i];
         if (tensor.type != type) continue;
         std::vector<int64_t> shape = tensor.shape;
         shape[0] = share_of(tensor.shape[0], n, communicator.rank());
-        Status status = unit.task->prepare_output(i, shape);
+        Status status = each.task->prepare_output(i, shape);
         if (!status.ok()) return status;
-        const void* input = unit.task->tensors[i].input;
+        const TaskTensor& memory = each.task->tensors[i];
+        const void* input = memory.input;
         if (common.prescale != 1.0) {
           scaled.push_back(allocate_memory(tensor_bytes(tensor)));
           if (!scaled.back())
@@ -269,10 +254,10 @@ Status Executor::reducescatter(Communicator& communicator, const std::vector<Uni
         size_t offset = 0;
         for (int r = 0; r < n; ++r) {
           const size_t bytes = static_cast<size_t>(share_of(tensor.shape[0], n, r)) * row;
-          in[static_cast<size_t>(r)].push_back({at(input, offset), bytes});
+          in[static_cast<size_t>(r)].push_back({at(input, offset), bytes, memory.device});
           offset += bytes;
         }
-        out.push_back({unit.task->tensors[i].output, static_cast<size_t>(shape[0]) * row});
+        out.push_back({memory.output, static_cast<size_t>(shape[0]) * row, memory.device});
       }
     }
     if (out.empty()) continue;
@@ -284,28 +269,63 @@ Status Executor::reducescatter(Communicator& communicator, const std::vector<Uni
   return {};
 }
 
-Status Executor::open_process_set(const Unit& unit) {
-  const Agreement& agreement = *unit.agreement;
+}  // namespace
+
+Executor::Executor(Transport* transport, int rank, int size) : transport_(transport), rank_(rank) {
+  ProcessSet& world = sets_[0];
+  for (int r = 0; r < size; ++r) world.ranks.push_back(r);
+  world.communicator = transport->open(0, world.ranks);
+}
+
+Status Executor::run(const std::vector<AgreedTask>& tasks) {
+  const FloatMode mode;  // for what is computed here; the kernels may run on other threads, too
+  for (const AgreedTask& each : tasks) {
+    Status status = check_task(each);
+    if (!status.ok()) return status;
+  }
+  const Request& common = tasks.front().agreement->common;
+  const ProcessSet& set = sets_.at(common.process_set);
+  switch (common.kind) {
+    case HVD_ALLREDUCE:
+      return allreduce(set, tasks);
+    case HVD_ALLGATHER:
+      return allgather(set, tasks);
+    case HVD_BROADCAST:
+      return broadcast(set, tasks);
+    case HVD_ALLTOALL:
+      return alltoall(set, tasks);
+    case HVD_REDUCESCATTER:
+      return reducescatter(set, tasks);
+    case HVD_ADD_PROCESS_SET:
+      return open_process_set(tasks.front());
+    default:  // barrier, join, remove: that all ranks agreed is all there is to it
+      if (tasks.front().task) tasks.front().task->result = tasks.front().agreement->result;
+      return {};
+  }
+}
+
+Status Executor::open_process_set(const AgreedTask& each) {
+  const Agreement& agreement = *each.agreement;
   Communicator& world = *sets_.at(0).communicator;
-  const auto slot = static_cast<int>(agreement.result);
+  const auto id = static_cast<int>(agreement.result);
   Status status = world.barrier();
   if (!status.ok()) return status;
-  transport_->reset(slot);
+  transport_->reset(id);
   status = world.barrier();
   if (!status.ok()) return status;
   opened_ = {};
   opened_.ranks.assign(agreement.common.numbers.begin(), agreement.common.numbers.end());
   if (std::binary_search(opened_.ranks.begin(), opened_.ranks.end(), rank_))
-    opened_.communicator = transport_->open(slot, opened_.ranks);
-  unit.task->result = agreement.result;
+    opened_.communicator = transport_->open(id, opened_.ranks);
+  each.task->result = agreement.result;
   return {};
 }
 
-void Executor::commit_process_set(const Unit& unit) {
-  const auto id = static_cast<int>(unit.agreement->result);
-  if (unit.agreement->common.kind == HVD_ADD_PROCESS_SET) {
+void Executor::commit_process_set(const AgreedTask& each) {
+  const auto id = static_cast<int>(each.agreement->result);
+  if (each.agreement->common.kind == HVD_ADD_PROCESS_SET) {
     sets_[id] = std::move(opened_);
-  } else if (unit.agreement->common.kind == HVD_REMOVE_PROCESS_SET) {
+  } else if (each.agreement->common.kind == HVD_REMOVE_PROCESS_SET) {
     sets_.erase(id);
   }
 }

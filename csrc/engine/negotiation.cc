@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/communicator.h"
+#include "comm/transport.h"
 #include "engine/agreement.h"
 #include "kinds.h"
 
@@ -10,12 +10,12 @@ namespace hvd {
 namespace {
 
 using wire::Agreement;
-using wire::Descriptor;
 using wire::Operation;
+using wire::Request;
 
 // Names made from a counter never come back: remembering them would only push out others.
-bool worth_remembering(const Descriptor& descriptor) {
-  return !has(descriptor.kind, kOfAllRanks) && descriptor.name.find(".noname.") == std::string::npos;
+bool worth_remembering(const Request& request) {
+  return !has(request.kind, kOfAllRanks) && request.name.find(".noname.") == std::string::npos;
 }
 
 template <typename T>
@@ -24,15 +24,15 @@ void append(std::string* key, T value) {
 }
 
 // Operations with the same key may run as one.
-std::string fuse_key(const Descriptor& descriptor) {
+std::string fuse_key(const Request& request) {
   std::string key;
-  append(&key, descriptor.kind);
-  append(&key, descriptor.process_set);
-  append(&key, descriptor.root_rank);
-  append(&key, descriptor.op);
-  append(&key, descriptor.tensors.front().type);
-  append(&key, descriptor.prescale);
-  append(&key, descriptor.postscale);
+  append(&key, request.kind);
+  append(&key, request.process_set);
+  append(&key, request.root_rank);
+  append(&key, request.op);
+  append(&key, request.tensors.front().type);
+  append(&key, request.prescale);
+  append(&key, request.postscale);
   return key;
 }
 
@@ -45,25 +45,24 @@ std::string operation_key(int32_t process_set, const std::string& name) {
   return key.append(name);
 }
 
-Negotiation::Negotiation(Options options)
-    : options_(options),
-      joined_(static_cast<size_t>(options.size), 0),
-      waiting_(static_cast<size_t>(options.size)),
-      cache_(options.cache_capacity) {
+Negotiation::Negotiation(int size, const hvd_knobs& knobs)
+    : knobs_(knobs),
+      joined_(static_cast<size_t>(size), 0),
+      waiting_(static_cast<size_t>(size)),
+      cache_(knobs.cache_capacity) {
   std::vector<int> world;
-  for (int rank = 0; rank < options.size; ++rank) world.push_back(rank);
+  for (int rank = 0; rank < size; ++rank) world.push_back(rank);
   sets_[0] = std::make_shared<const std::vector<int>>(std::move(world));
 }
 
 // ---- votes in the order in which their rank sent them
-// -----------------------------------------------------------
 // A rank that names a forgotten id is asked for the whole request. What it sent after that waits for the
 // answer: counted before, its join would stand in for an operation that the rank itself has ready, and a
 // process set could be gone, or be another one.
 
-void Negotiation::request(int rank, Descriptor descriptor, Time now) {
-  if (waiting_[static_cast<size_t>(rank)].empty()) return count(rank, std::move(descriptor), now);
-  wait(rank, {0, std::move(descriptor)});
+void Negotiation::request(int rank, Request request, Time now) {
+  if (waiting_[static_cast<size_t>(rank)].empty()) return count(rank, std::move(request), now);
+  wait(rank, {0, std::move(request)});
 }
 
 void Negotiation::cached(int rank, uint32_t id, Time now) {
@@ -80,11 +79,11 @@ void Negotiation::wait(int rank, Waiting waiting) {
   waiting_[static_cast<size_t>(rank)].push_back(std::move(waiting));
 }
 
-void Negotiation::resent(int rank, uint32_t id, Descriptor descriptor, Time now) {
+void Negotiation::resent(int rank, uint32_t id, Request request, Time now) {
   auto& waiting = waiting_[static_cast<size_t>(rank)];
   auto meant = std::find_if(waiting.begin(), waiting.end(), [id](const Waiting& w) { return w.id == id; });
   if (meant == waiting.end()) return;
-  *meant = {0, std::move(descriptor)};
+  *meant = {0, std::move(request)};
   count_waiting(rank, now);
 }
 
@@ -101,26 +100,25 @@ void Negotiation::count_waiting(int rank, Time now) {
     if (entry != nullptr) {
       count(rank, *entry, now);
     } else {
-      count(rank, std::move(first.descriptor), now);
+      count(rank, std::move(first.request), now);
     }
     waiting.pop_front();
   }
 }
 
-const Descriptor* Negotiation::remembered(uint32_t id) const {
+const Request* Negotiation::remembered(uint32_t id) const {
   const AgreementCache::Entry* entry = cache_.find(id);
   return entry == nullptr ? nullptr : &entry->agreement->common;
 }
 
 // ---- counting
-// ---------------------------------------------------------------------------------------------------
 
-Negotiation::Vote* Negotiation::vote_for(int rank, const Descriptor& descriptor, const std::string& key,
-                                         Time now, size_t* member) {
-  auto set = sets_.find(descriptor.process_set);
+Negotiation::Vote* Negotiation::vote_for(int rank, const Request& request, const std::string& key, Time now,
+                                         size_t* member) {
+  auto set = sets_.find(request.process_set);
   if (set == sets_.end() || !std::binary_search(set->second->begin(), set->second->end(), rank)) {
-    fail({rank}, descriptor.process_set, descriptor.name,
-         Status::invalid("Process set " + std::to_string(descriptor.process_set) + " of '" + descriptor.name +
+    fail({rank}, request.process_set, request.name,
+         Status::invalid("Process set " + std::to_string(request.process_set) + " of '" + request.name +
                          "' does not exist any more."));
     return nullptr;
   }
@@ -129,30 +127,30 @@ Negotiation::Vote* Negotiation::vote_for(int rank, const Descriptor& descriptor,
   Vote& vote = found->second;
   if (fresh) {
     vote.number = next_number_++;
-    vote.process_set = descriptor.process_set;
+    vote.process_set = request.process_set;
     vote.ranks = ranks;
-    vote.name = descriptor.name;
-    vote.kind = descriptor.kind;
+    vote.name = request.name;
+    vote.kind = request.kind;
     vote.since = now;
     vote.voted.assign(ranks->size(), 0);
   }
   *member = static_cast<size_t>(std::lower_bound(ranks->begin(), ranks->end(), rank) - ranks->begin());
   if (vote.voted[*member]) return nullptr;  // a rank has a name pending only once: this is the same operation
   vote.voted[*member] = 1;
-  vote.in_person |= has(descriptor.kind, kOfAllRanks);
+  vote.in_person |= has(request.kind, kOfAllRanks);
   vote.count++;
   vote.last_rank = rank;
   return &vote;
 }
 
-void Negotiation::count(int rank, Descriptor descriptor, Time now) {
-  const std::string key = operation_key(descriptor.process_set, descriptor.name);
+void Negotiation::count(int rank, Request request, Time now) {
+  const std::string key = operation_key(request.process_set, request.name);
   size_t member = 0;
-  Vote* vote = vote_for(rank, descriptor, key, now, &member);
+  Vote* vote = vote_for(rank, request, key, now, &member);
   if (vote == nullptr) return;
   if (vote->full.empty()) vote->full.resize(vote->ranks->size());
-  const int kind = descriptor.kind;
-  vote->full[member] = std::make_unique<Descriptor>(std::move(descriptor));
+  const int kind = request.kind;
+  vote->full[member] = std::make_unique<Request>(std::move(request));
   if (kind == HVD_JOIN) join(rank);
   finish_if_complete(key);
 }
@@ -210,17 +208,17 @@ void Negotiation::finish(Vote& vote) {
     return ready(vote.ranks, vote.cached);
   }
   // Some rank sent the whole request: check all against each other.
-  std::vector<Descriptor> rebuilt;
+  std::vector<Request> rebuilt;
   rebuilt.reserve(ranks.size());
   std::vector<Submission> submissions;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!vote.voted[i]) continue;
-    const Descriptor* descriptor = vote.full.empty() ? nullptr : vote.full[i].get();
-    if (descriptor == nullptr) {
-      rebuilt.push_back(member_descriptor(*vote.cached, static_cast<int>(i)));
-      descriptor = &rebuilt.back();
+    const Request* request = vote.full.empty() ? nullptr : vote.full[i].get();
+    if (request == nullptr) {
+      rebuilt.push_back(member_request(*vote.cached, static_cast<int>(i)));
+      request = &rebuilt.back();
     }
-    submissions.push_back({ranks[i], descriptor});
+    submissions.push_back({ranks[i], request});
   }
   Status status = check_agreement(submissions, static_cast<int>(ranks.size()), !everyone);
   if (!status.ok()) {
@@ -242,7 +240,7 @@ void Negotiation::finish(Vote& vote) {
   ready(vote.ranks, std::move(agreement));
 }
 
-Status Negotiation::change_process_sets(const Descriptor& common, int64_t* result) {
+Status Negotiation::change_process_sets(const Request& common, int64_t* result) {
   if (common.kind == HVD_REMOVE_PROCESS_SET) {
     *result = common.root_rank;  // which set to remove; the request itself is one of the global set
     return remove_process_set(common.root_rank);
@@ -276,7 +274,6 @@ Status Negotiation::remove_process_set(int32_t id) {
 }
 
 // ---- what is ready
-// ----------------------------------------------------------------------------------------------
 
 void Negotiation::fail(const Vote& vote, const Status& reason) {
   std::vector<int> voters;
@@ -298,13 +295,13 @@ void Negotiation::fail(std::vector<int> ranks, int32_t process_set, const std::s
 }
 
 void Negotiation::ready(Ranks ranks, AgreementPtr agreement) {
-  const Descriptor& common = agreement->common;
+  const Request& common = agreement->common;
   Ready entry;
   entry.ranks = std::move(ranks);
   entry.in_order = has(common.kind, kOfAllRanks);
   entry.bytes = agreement_bytes(*agreement);
-  bool fusable = !common.tensors.empty() && options_.fusion_threshold > 0 &&
-                 !(options_.disable_group_fusion && common.tensors.size() > 1);
+  bool fusable = !common.tensors.empty() && knobs_.fusion_threshold > 0 &&
+                 !(knobs_.disable_group_fusion && common.tensors.size() > 1);
   if (fusable) entry.fuse_key = fuse_key(common);
   entry.agreement = std::move(agreement);
   ready_.push_back(std::move(entry));
@@ -326,7 +323,7 @@ std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t
     }
     if (!entry.fuse_key.empty()) {
       auto found = open.find(entry.fuse_key);
-      if (found != open.end() && entry.bytes <= options_.fusion_threshold - found->second.second) {
+      if (found != open.end() && entry.bytes <= knobs_.fusion_threshold - found->second.second) {
         releases[found->second.first].operation.items.push_back(cache_.item_for(*entry.agreement));
         found->second.second += entry.bytes;
         continue;
@@ -344,7 +341,6 @@ std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t
 }
 
 // ---- what waits for too long
-// ------------------------------------------------------------------------------------
 
 std::vector<const Negotiation::Vote*> Negotiation::by_arrival() const {
   std::vector<const Vote*> votes;
@@ -369,7 +365,7 @@ Negotiation::Stalled Negotiation::describe(const Vote& vote, Time now) const {
 std::vector<Negotiation::Stalled> Negotiation::stalled(Time now, double limit) const {
   std::vector<Stalled> result;
   for (const Vote* vote : by_arrival()) {
-    if (vote->kind == HVD_JOIN) continue;  // waiting is what it is for
+    if (has(vote->kind, kMayWait)) continue;
     Stalled stalled = describe(*vote, now);
     if (stalled.seconds >= limit) result.push_back(std::move(stalled));
   }
@@ -379,7 +375,7 @@ std::vector<Negotiation::Stalled> Negotiation::stalled(Time now, double limit) c
 std::vector<Negotiation::Stalled> Negotiation::newly_stalled(Time now, double limit) {
   std::vector<Stalled> result;
   for (const Vote* vote : by_arrival()) {
-    if (vote->kind == HVD_JOIN || vote->reported) continue;
+    if (has(vote->kind, kMayWait) || vote->reported) continue;
     Stalled stalled = describe(*vote, now);
     if (stalled.seconds < limit) continue;
     votes_.at(operation_key(vote->process_set, vote->name)).reported = true;

@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "engine/agreement_cache.h"
+#include "hvd.h"
 #include "wire/messages.h"
 
 namespace hvd {
@@ -27,13 +28,6 @@ class Negotiation {
  public:
   using Time = std::chrono::steady_clock::time_point;
   using Ranks = std::shared_ptr<const std::vector<int>>;  // sorted
-
-  struct Options {
-    int size = 1;
-    int64_t fusion_threshold = 128 << 20;
-    int cache_capacity = 1024;
-    bool disable_group_fusion = false;
-  };
 
   struct Release {
     Ranks ranks;  // who gets it
@@ -51,18 +45,18 @@ class Negotiation {
     std::vector<int> ready, missing;
   };
 
-  explicit Negotiation(Options options);
+  Negotiation(int size, const hvd_knobs& knobs);
 
   // Rank `rank` has this operation ready. `now` only serves the stall report.
-  void request(int rank, wire::Descriptor descriptor, Time now);
+  void request(int rank, wire::Request request, Time now);
   // The same by cache id.
   void cached(int rank, uint32_t id, Time now);
   // The answer to a question: what the rank meant by an id that is forgotten.
-  void resent(int rank, uint32_t id, wire::Descriptor descriptor, Time now);
+  void resent(int rank, uint32_t id, wire::Request request, Time now);
   // Who must be asked to send which request whole, since the last call.
   std::vector<Question> take_questions() { return std::exchange(questions_, {}); }
   // What a cache id stands for; nullptr if it is forgotten.
-  const wire::Descriptor* remembered(uint32_t id) const;
+  const wire::Request* remembered(uint32_t id) const;
 
   bool has_ready() const { return !ready_.empty(); }
   // What may run now, fused. Operations whose first member is busy ([rank]) stay back, to be fused later.
@@ -87,10 +81,10 @@ class Negotiation {
     Time since{};
     int count = 0;
     int last_rank = 0;
-    bool reported = false;                                // as stalled
-    std::vector<uint8_t> voted;                           // [member]
-    AgreementPtr cached;                                  // what the cached votes refer to
-    std::vector<std::unique_ptr<wire::Descriptor>> full;  // [member], empty while all votes are cached ones
+    bool reported = false;                             // as stalled
+    std::vector<uint8_t> voted;                        // [member]
+    AgreementPtr cached;                               // what the cached votes refer to
+    std::vector<std::unique_ptr<wire::Request>> full;  // [member], empty while all votes are cached ones
   };
 
   struct Ready {
@@ -105,16 +99,15 @@ class Negotiation {
   // A vote that can't be counted yet.
   struct Waiting {
     uint32_t id = 0;  // 0: the whole request is here
-    wire::Descriptor descriptor;
+    wire::Request request;
     bool asked = false;
   };
 
-  void count(int rank, wire::Descriptor descriptor, Time now);
+  void count(int rank, wire::Request request, Time now);
   void count(int rank, const AgreementCache::Entry& entry, Time now);
   void count_waiting(int rank, Time now);
   void wait(int rank, Waiting waiting);
-  Vote* vote_for(int rank, const wire::Descriptor& descriptor, const std::string& key, Time now,
-                 size_t* member);
+  Vote* vote_for(int rank, const wire::Request& request, const std::string& key, Time now, size_t* member);
   std::vector<const Vote*> by_arrival() const;
   Stalled describe(const Vote& vote, Time now) const;
   bool complete(const Vote& vote) const;
@@ -126,10 +119,10 @@ class Negotiation {
             bool in_order = false);
   void fail(const Vote& vote, const Status& reason);
   void ready(Ranks ranks, AgreementPtr agreement);
-  Status change_process_sets(const wire::Descriptor& common, int64_t* result);
+  Status change_process_sets(const wire::Request& common, int64_t* result);
   Status remove_process_set(int32_t id);
 
-  Options options_;
+  const hvd_knobs knobs_;
   std::map<int32_t, Ranks> sets_;
   std::vector<uint8_t> joined_;
   int joined_count_ = 0;

@@ -12,31 +12,38 @@
 
 namespace hvd {
 
+namespace {
+thread_local bool calls_back = false;
+}
+
+bool Task::in_callback() { return calls_back; }
+
 Memory allocate_memory(size_t bytes) {
   constexpr size_t kLine = 64;
   return Memory(std::aligned_alloc(kLine, (bytes / kLine + 1) * kLine));
 }
 
-Task::Task(const hvd_request& request)
-    : callback_(request.done), allocate_(request.allocate), user_(request.user) {
-  descriptor.kind = request.kind;
-  descriptor.process_set = request.process_set;
-  descriptor.root_rank = request.root_rank;
-  descriptor.op = static_cast<ReduceOp>(request.reduce_op);
-  descriptor.prescale = request.prescale;
-  descriptor.postscale = request.postscale;
-  descriptor.name = request.name;
-  if (request.numbers != nullptr)
-    descriptor.numbers.assign(request.numbers, request.numbers + request.number_count);
-  auto count = static_cast<size_t>(request.tensor_count);
-  descriptor.tensors.resize(count);
+Task::Task(const hvd_request& submitted)
+    : callback_(submitted.done), allocate_(submitted.allocate), user_(submitted.user) {
+  request.kind = submitted.kind;
+  request.process_set = submitted.process_set;
+  request.root_rank = submitted.root_rank;
+  request.op = static_cast<ReduceOp>(submitted.reduce_op);
+  request.prescale = submitted.prescale;
+  request.postscale = submitted.postscale;
+  request.name = submitted.name;
+  if (submitted.numbers != nullptr)
+    request.numbers.assign(submitted.numbers, submitted.numbers + submitted.number_count);
+  auto count = static_cast<size_t>(submitted.tensor_count);
+  request.tensors.resize(count);
   tensors.resize(count);
   for (size_t i = 0; i < count; ++i) {
-    const hvd_tensor& tensor = request.tensors[i];
-    descriptor.tensors[i].type = static_cast<DataType>(tensor.dtype);
-    descriptor.tensors[i].shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+    const hvd_tensor& tensor = submitted.tensors[i];
+    request.tensors[i].type = static_cast<DataType>(tensor.dtype);
+    request.tensors[i].shape.assign(tensor.shape, tensor.shape + tensor.ndim);
     tensors[i].input = tensor.input;
     tensors[i].output = tensor.output;
+    tensors[i].device = tensor.device;
   }
 }
 
@@ -49,11 +56,11 @@ Status Task::prepare_output(size_t index, std::vector<int64_t> shape) {
                               static_cast<int32_t>(tensor.output_shape.size()));
   } else {
     auto elements = static_cast<size_t>(element_count(tensor.output_shape));
-    tensor.owned = allocate_memory(elements * size_of(descriptor.tensors[index].type));
+    tensor.owned = allocate_memory(elements * size_of(request.tensors[index].type));
     tensor.output = tensor.owned.get();
   }
   if (tensor.output != nullptr) return {};
-  return Status::unknown("Out of memory for the output of '" + descriptor.name + "' with shape " +
+  return Status::unknown("Out of memory for the output of '" + request.name + "' with shape " +
                          shape_text(tensor.output_shape) + ".");
 }
 
@@ -62,7 +69,9 @@ void Task::finish(Status status) {
   if (callback_ != nullptr) {
     const hvd_outcome outcome{status_.code(), status_.text().c_str(), result, received_splits.data(),
                               static_cast<int32_t>(received_splits.size())};
+    calls_back = true;
     callback_(user_, &outcome);
+    calls_back = false;
   }
   state_.fetch_or(kFinished, std::memory_order_seq_cst);
   wake_waiters();

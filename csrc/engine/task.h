@@ -24,15 +24,16 @@ Memory allocate_memory(size_t bytes);
 struct TaskTensor {
   const void* input = nullptr;
   void* output = nullptr;
+  int32_t device = HVD_CPU;  // whose memory both are in
   std::vector<int64_t> output_shape;
   Memory owned;  // the output if the engine had to allocate it
 };
 
 class Task {
  public:
-  explicit Task(const hvd_request& request);
+  explicit Task(const hvd_request& submitted);
 
-  wire::Descriptor descriptor;
+  wire::Request request;
   std::vector<TaskTensor> tensors;
   hvd_handle handle = 0;
   uint32_t sent_as = 0;  // cache id this was announced with
@@ -45,6 +46,8 @@ class Task {
   // Once, on the engine thread (or by the submitter that takes the task back).
   void finish(Status status);
   bool finished() const { return (state_.load(std::memory_order_acquire) & kFinished) != 0; }
+  // This thread is in somebody's `done`. It holds up the engine and must not wait for it.
+  static bool in_callback();
   bool has_callback() const { return callback_ != nullptr; }
   const Status& status() const { return status_; }  // after finished()
   // HVD_OK when finished, HVD_IN_PROGRESS after `seconds`, HVD_INTERRUPTED on a signal or a call().

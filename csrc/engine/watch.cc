@@ -32,12 +32,13 @@ Clock::time_point last_arrival(int fd) {
 
 }  // namespace
 
-// Six heartbeats in the time allowed; a peer is given up at three quarters, so that noticing it, which may
-// take one more interval, stays within `timeout`.
-Watch::Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort)
+// Six heartbeats in the shorter time allowed; a peer is given up at three quarters of its own, so that
+// noticing it, which may take one more interval, stays within that.
+Watch::Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort)
     : watched_(std::move(watched)),
-      limit_(timeout * 3 / 4),
-      interval_(timeout / 6),
+      limit_here_(timeouts.here * 3 / 4),
+      limit_elsewhere_(timeouts.elsewhere * 3 / 4),
+      interval_(std::min(timeouts.here, timeouts.elsewhere) / 6),
       last_tick_(Clock::now()),
       abort_(abort) {
   for (Watched& peer : watched_) peer.heard = last_tick_;
@@ -100,9 +101,10 @@ void Watch::tick() {
     if (!peer.channel.has_unsent()) peer.channel.send(heartbeat);
     peer.heard = was_asleep ? now : std::max(peer.heard, last_arrival(peer.control));
     std::chrono::duration<double> silence = now - peer.heard;
-    if (silence < limit_) continue;
-    const bool excused = peer.peer.pidfd() >= 0 ? peer.peer.runs() : !peer.met;
-    if (excused && silence < kPatience * limit_) continue;
+    const bool here = peer.peer.pidfd() >= 0;
+    if (silence < (here ? limit_here_ : limit_elsewhere_)) continue;
+    const bool excused = here ? peer.peer.runs() : !peer.met;
+    if (excused && silence < kPatience * limit_here_) continue;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +

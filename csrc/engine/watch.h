@@ -9,7 +9,7 @@
 
 #include "base/abort_signal.h"
 #include "base/event.h"
-#include "engine/peer.h"
+#include "engine/peer_process.h"
 #include "wire/channel.h"
 
 namespace hvd {
@@ -17,7 +17,7 @@ namespace hvd {
 class Watch {
  public:
   struct Watched {
-    Peer peer;
+    PeerProcess peer;
     wire::Channel channel;
     int control = -1;  // another connection to it, not used here: what arrives there is a sign of life, too
     std::chrono::steady_clock::time_point heard{};
@@ -25,9 +25,15 @@ class Watch {
     bool gone = false;
   };
 
-  // Raises `abort` when a watched peer dies or has been silent for `timeout` seconds, and tells all watched
-  // peers when `abort` is raised by anyone.
-  Watch(std::vector<Watched> watched, double timeout, AbortSignal* abort);
+  // Seconds of silence after which a peer is given up. Those elsewhere are given more, so that a link may
+  // fail for some seconds: their death closes the connection, and is noticed at once all the same.
+  struct Timeouts {
+    double here = 3.0, elsewhere = 10.0;
+  };
+
+  // Raises `abort` when a watched peer dies or has been silent for too long, and tells all watched peers when
+  // `abort` is raised by anyone.
+  Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort);
   ~Watch();
 
   // From now on a closed connection is the normal end and makes no noise.
@@ -41,7 +47,7 @@ class Watch {
   void spread_abort();
 
   std::vector<Watched> watched_;
-  std::chrono::duration<double> limit_, interval_;
+  std::chrono::duration<double> limit_here_, limit_elsewhere_, interval_;
   std::chrono::steady_clock::time_point last_tick_;
   AbortSignal* abort_;
   Event stop_;

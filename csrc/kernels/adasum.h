@@ -8,10 +8,10 @@
 namespace hvd::kernels {
 namespace {
 
-// Element i is always added to lane i % kDotLanes, whatever the vector width, so that the sums have the same
+// Element i is always added to sum i % kDotSums, whatever the vector width, so that the sums have the same
 // bits.
-constexpr size_t kDotLanes = 8;
-constexpr size_t kDotParts = kDotLanes * sizeof(double) / kVectorBytes;
+constexpr size_t kDotSums = 8;
+constexpr size_t kDotVectors = kDotSums * sizeof(double) / kVectorBytes;
 
 HVD_INLINE Vector<double> load_doubles(const double* from) { return load_raw<Vector<double>>(from); }
 HVD_INLINE Vector<double> load_doubles(const float* from) {
@@ -21,34 +21,34 @@ HVD_INLINE Vector<double> load_doubles(const float* from) {
 
 template <class T>
 struct Dots {
-  Vector<double> ab[kDotParts] = {}, aa[kDotParts] = {}, bb[kDotParts] = {};
+  Vector<double> ab[kDotVectors] = {}, aa[kDotVectors] = {}, bb[kDotVectors] = {};
 
-  HVD_INLINE void add_lanes(const T* a, const T* b) {
+  HVD_INLINE void add_each(const T* a, const T* b) {
 #pragma GCC unroll 4
-    for (size_t p = 0; p < kDotParts; ++p) {
-      const auto x = load_doubles(a + p * (kDotLanes / kDotParts));
-      const auto y = load_doubles(b + p * (kDotLanes / kDotParts));
+    for (size_t p = 0; p < kDotVectors; ++p) {
+      const auto x = load_doubles(a + p * (kDotSums / kDotVectors));
+      const auto y = load_doubles(b + p * (kDotSums / kDotVectors));
       ab[p] += x * y;
       aa[p] += x * x;
       bb[p] += y * y;
     }
   }
 
-  // Only the last call may have a `count` that is no multiple of kDotLanes.
+  // Only the last call may have a `count` that is no multiple of kDotSums.
   HVD_INLINE void add(const T* a, const T* b, size_t count) {
     size_t i = 0;
-    for (; i + kDotLanes <= count; i += kDotLanes) add_lanes(a + i, b + i);
+    for (; i + kDotSums <= count; i += kDotSums) add_each(a + i, b + i);
     if (i == count) return;
-    T last_a[kDotLanes] = {}, last_b[kDotLanes] = {};
+    T last_a[kDotSums] = {}, last_b[kDotSums] = {};
     __builtin_memcpy(last_a, a + i, (count - i) * sizeof(T));
     __builtin_memcpy(last_b, b + i, (count - i) * sizeof(T));
-    add_lanes(last_a, last_b);
+    add_each(last_a, last_b);
   }
 
-  static double total(const Vector<double>* parts) {
-    double lane[kDotLanes];
-    __builtin_memcpy(lane, parts, sizeof lane);
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  static double total(const Vector<double>* vectors) {
+    double sum[kDotSums];
+    __builtin_memcpy(sum, vectors, sizeof sum);
+    return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
   }
   void add_to(double dots[3]) const {
     dots[0] += total(ab);
@@ -64,20 +64,20 @@ void dots_plain(const void* a, const void* b, size_t count, double dots[3]) {
   sums.add_to(dots);
 }
 
-// 16-bit types are widened block by block.
+// 16-bit types are widened chunk by chunk.
 template <class E>
 void dots_widened(const void* a, const void* b, size_t count, double dots[3]) {
-  constexpr size_t kBlock = 1024;
-  alignas(kCacheLine) float wide_a[kBlock], wide_b[kBlock];
+  constexpr size_t kChunk = 1024;
+  alignas(kCacheLine) float wide_a[kChunk], wide_b[kChunk];
   using Widen = Pass<E, E, Plain<float>, Sum>;
   Dots<float> sums;
-  for (size_t begin = 0; begin < count; begin += kBlock) {
-    const size_t part = count - begin < kBlock ? count - begin : kBlock;
+  for (size_t begin = 0; begin < count; begin += kChunk) {
+    const size_t chunk = count - begin < kChunk ? count - begin : kChunk;
     Widen{static_cast<const uint16_t*>(a) + begin, nullptr, 0, 0, wide_a, nullptr, nullptr, false, 1}.run(
-        part);
+        chunk);
     Widen{static_cast<const uint16_t*>(b) + begin, nullptr, 0, 0, wide_b, nullptr, nullptr, false, 1}.run(
-        part);
-    sums.add(wide_a, wide_b, part);
+        chunk);
+    sums.add(wide_a, wide_b, chunk);
   }
   sums.add_to(dots);
 }
@@ -105,10 +105,10 @@ void combine_as(void* to, const void* a, const void* b, size_t count, double ca,
   const auto* y = static_cast<const Stored*>(b);
   auto* z = static_cast<Stored*>(to);
   size_t i = 0;
-  for (; i + E::kLanes <= count; i += E::kLanes)
+  for (; i + E::kWidth <= count; i += E::kWidth)
     store_raw(z + i, E::pack(E::load(x + i) * fa + E::load(y + i) * fb));
   if (i == count) return;
-  Stored last_x[E::kLanes] = {}, last_y[E::kLanes] = {};
+  Stored last_x[E::kWidth] = {}, last_y[E::kWidth] = {};
   __builtin_memcpy(last_x, x + i, (count - i) * sizeof(Stored));
   __builtin_memcpy(last_y, y + i, (count - i) * sizeof(Stored));
   const auto last = E::pack(E::load(last_x) * fa + E::load(last_y) * fb);

@@ -28,17 +28,17 @@ typedef uint16_t Halves __attribute__((vector_size(32)));
 inline __m256i load_halves(const uint16_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
-// All lanes of the masked forms: GCC 12 warns about the others' own header.
-constexpr __mmask16 kAllLanes = 0xffff;
+// All elements of the masked forms: GCC 12 warns about the others' own header.
+constexpr __mmask16 kAllElements = 0xffff;
 inline Words widen(const uint16_t* from) {
-  return (Words)_mm512_maskz_cvtepu16_epi32(kAllLanes, load_halves(from));
+  return (Words)_mm512_maskz_cvtepu16_epi32(kAllElements, load_halves(from));
 }
-inline Halves narrow(Words v) { return (Halves)_mm512_maskz_cvtepi32_epi16(kAllLanes, (__m512i)v); }
+inline Halves narrow(Words v) { return (Halves)_mm512_maskz_cvtepi32_epi16(kAllElements, (__m512i)v); }
 inline Floats float16_to_float(const uint16_t* from) {
-  return _mm512_maskz_cvtph_ps(kAllLanes, load_halves(from));
+  return _mm512_maskz_cvtph_ps(kAllElements, load_halves(from));
 }
 inline Halves float_to_float16(Floats v) {
-  return (Halves)_mm512_maskz_cvtps_ph(kAllLanes, v, _MM_FROUND_TO_NEAREST_INT);
+  return (Halves)_mm512_maskz_cvtps_ph(kAllElements, v, _MM_FROUND_TO_NEAREST_INT);
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ HVD_INLINE void store_raw(void* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-// An element type has: Stored, Vector (what is computed with), Scalar (a lane of it), kLanes, and
-//   load(p) -> Vector of kLanes elements, pack(Vector) -> what is stored for them.
+// An element type has: Stored, Vector (what is computed with), Scalar (an element of it), kWidth, and
+//   load(p) -> Vector of kWidth elements, pack(Vector) -> what is stored for them.
 
 // Types computed as they are stored. Sums and products of integers use the unsigned type: it wraps.
 template <class T>
@@ -42,7 +42,7 @@ struct Plain {
   using Scalar = T;
   using Vector = kernels::Vector<T>;
   using Accumulator = Plain<T>;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(T);
+  static constexpr size_t kWidth = kVectorBytes / sizeof(T);
   static constexpr bool kFloating = static_cast<T>(0.5) != 0;
   static HVD_INLINE Vector load(const Stored* from) { return load_raw<Vector>(from); }
   static HVD_INLINE Vector pack(Vector v) { return v; }
@@ -53,7 +53,7 @@ struct Float16 {
   using Scalar = float;
   using Vector = Floats;
   using Accumulator = Plain<float>;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(float);
+  static constexpr size_t kWidth = kVectorBytes / sizeof(float);
   static constexpr bool kFloating = true;
   static HVD_INLINE Vector load(const Stored* from) { return float16_to_float(from); }
   static HVD_INLINE Halves pack(Vector v) { return float_to_float16(v); }
@@ -64,7 +64,7 @@ struct Bfloat16 {
   using Scalar = float;
   using Vector = Floats;
   using Accumulator = Plain<float>;
-  static constexpr size_t kLanes = kVectorBytes / sizeof(float);
+  static constexpr size_t kWidth = kVectorBytes / sizeof(float);
   static constexpr bool kFloating = true;
   static HVD_INLINE Vector load(const Stored* from) { return (Floats)(widen(from) << 16); }
   // Rounds to nearest even. NaNs need no care: those that come from bfloat16 (or from the processor) have a
@@ -82,7 +82,7 @@ struct Bool {
   using Scalar = uint8_t;
   using Vector = kernels::Vector<uint8_t>;
   using Accumulator = Plain<uint8_t>;
-  static constexpr size_t kLanes = kVectorBytes;
+  static constexpr size_t kWidth = kVectorBytes;
   static constexpr bool kFloating = false;
   static HVD_INLINE Vector load(const Stored* from) { return (Vector)(load_raw<Vector>(from) != 0) & 1; }
   static HVD_INLINE Vector pack(Vector v) { return v; }

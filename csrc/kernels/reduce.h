@@ -11,11 +11,11 @@ namespace {
 
 constexpr size_t kUnroll = 4;
 constexpr int kMaxRest = 15;          // sources beside the first; more at once defeat the prefetchers
-constexpr size_t kBlockBytes = 8192;  // of a block: a fraction of the first-level cache
+constexpr size_t kChunkBytes = 8192;  // of a chunk: a fraction of the first-level cache
 constexpr size_t kOwnAhead = 512;     // bytes; lines of shared memory that are asked for in advance
 
 // Reduces `first` and the `n` sources `rest` (read from their element `offset` on), in this order.
-// First, E and Out have the same kLanes and Vector; they differ only where intermediate results of 16-bit
+// First, E and Out have the same kWidth and Vector; they differ only where intermediate results of 16-bit
 // types are kept in float32. All sources of a step are read before anything of it is written, so `to` may be
 // one of them.
 template <class First, class E, class Out, class Op>
@@ -33,22 +33,22 @@ struct Pass {
 
   template <size_t kVectors, bool kCopy>
   HVD_INLINE void step(size_t i) const {
-    constexpr size_t kLanes = E::kLanes;
+    constexpr size_t kWidth = E::kWidth;
     if constexpr (kCopy) {
 #pragma GCC unroll 4
-      for (size_t at = 0; at < kVectors * kLanes * sizeof copy[0]; at += kCacheLine) {
+      for (size_t at = 0; at < kVectors * kWidth * sizeof copy[0]; at += kCacheLine) {
         own_line(reinterpret_cast<const char*>(copy + i) + at + kOwnAhead);
         expect_line(static_cast<const char*>(ahead) + i * sizeof copy[0] + at);
       }
     }
     V v[kVectors];
 #pragma GCC unroll 4
-    for (size_t u = 0; u < kVectors; ++u) v[u] = First::load(first + i + u * kLanes);
+    for (size_t u = 0; u < kVectors; ++u) v[u] = First::load(first + i + u * kWidth);
 #pragma GCC unroll 1
     for (int k = 0; k < n; ++k) {
       const auto* source = static_cast<const typename E::Stored*>(rest[k]) + offset + i;
 #pragma GCC unroll 4
-      for (size_t u = 0; u < kVectors; ++u) v[u] = Op::apply(v[u], E::load(source + u * kLanes));
+      for (size_t u = 0; u < kVectors; ++u) v[u] = Op::apply(v[u], E::load(source + u * kWidth));
     }
     if constexpr (E::kFloating) {
       if (scaled) {
@@ -60,21 +60,21 @@ struct Pass {
 #pragma GCC unroll 4
     for (size_t u = 0; u < kVectors; ++u) packed[u] = Out::pack(v[u]);
 #pragma GCC unroll 4
-    for (size_t u = 0; u < kVectors; ++u) store_raw(to + i + u * kLanes, packed[u]);
+    for (size_t u = 0; u < kVectors; ++u) store_raw(to + i + u * kWidth, packed[u]);
     // One destination after the other: alternating between two cache lines is up to twice as slow.
     if constexpr (kCopy) {
 #pragma GCC unroll 4
-      for (size_t u = 0; u < kVectors; ++u) store_raw(copy + i + u * kLanes, packed[u]);
+      for (size_t u = 0; u < kVectors; ++u) store_raw(copy + i + u * kWidth, packed[u]);
     }
   }
 
   // Fewer elements than a vector has: through zero-padded vectors, so that they get the same arithmetic.
   HVD_NOINLINE void partial(size_t i, size_t count) const {
-    typename First::Stored begin[First::kLanes] = {};
+    typename First::Stored begin[First::kWidth] = {};
     __builtin_memcpy(begin, first + i, count * sizeof begin[0]);
     V v = First::load(begin);
     for (int k = 0; k < n; ++k) {
-      typename E::Stored next[E::kLanes] = {};
+      typename E::Stored next[E::kWidth] = {};
       __builtin_memcpy(next, static_cast<const typename E::Stored*>(rest[k]) + offset + i,
                        count * sizeof next[0]);
       v = Op::apply(v, E::load(next));
@@ -88,11 +88,11 @@ struct Pass {
 
   template <bool kCopy>
   HVD_NOINLINE void range(size_t end) const {
-    constexpr size_t kLanes = E::kLanes;
+    constexpr size_t kWidth = E::kWidth;
     const Pass local = *this;  // stays in registers: the stores could change *this for all the compiler knows
     size_t i = 0;
-    for (; i + kUnroll * kLanes <= end; i += kUnroll * kLanes) local.template step<kUnroll, kCopy>(i);
-    for (; i + kLanes <= end; i += kLanes) local.template step<1, kCopy>(i);
+    for (; i + kUnroll * kWidth <= end; i += kUnroll * kWidth) local.template step<kUnroll, kCopy>(i);
+    for (; i + kWidth <= end; i += kWidth) local.template step<1, kCopy>(i);
     if (i < end) partial(i, end - i);
   }
 
@@ -125,10 +125,10 @@ void reduce_plain(const Job& job) {
                                  nullptr,           nullptr, scaled, factor};
     return only.run(job.end - job.begin);
   }
-  constexpr size_t kBlock = kBlockBytes / sizeof(typename Buffer::Stored);
-  alignas(kCacheLine) typename Buffer::Stored buffer[kBlock];
-  for (size_t begin = job.begin; begin < job.end; begin += kBlock) {
-    const size_t count = job.end - begin < kBlock ? job.end - begin : kBlock;
+  constexpr size_t kChunk = kChunkBytes / sizeof(typename Buffer::Stored);
+  alignas(kCacheLine) typename Buffer::Stored buffer[kChunk];
+  for (size_t begin = job.begin; begin < job.end; begin += kChunk) {
+    const size_t count = job.end - begin < kChunk ? job.end - begin : kChunk;
     const Pass<E, E, Buffer, Op> opening{first + begin, rest,    kMaxRest, begin, buffer,
                                          nullptr,       nullptr, false,    factor};
     opening.run(count);
@@ -162,19 +162,19 @@ void copy_any(void* to, const void* from, const void* ahead, size_t bytes) {
   if (i < bytes) __builtin_memcpy(target + i, source + i, bytes - i);
 }
 
-// Reduces block by block; applies `finish` to each and copies it while it is in the first-level cache.
+// Reduces chunk by chunk; applies `finish` to each and copies it while it is in the first-level cache.
 template <class T, class Reduce, class Finish>
-HVD_INLINE void reduce_in_blocks(const Job& job, Reduce reduce, Finish finish) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(T);
-  Job part = job;
-  part.copy = nullptr;
-  for (part.begin = job.begin; part.begin < job.end; part.begin = part.end) {
-    part.end = job.end - part.begin < kBlock ? job.end : part.begin + kBlock;
-    reduce(part);
-    T* const block = static_cast<T*>(job.to) + part.begin;
-    const size_t count = part.end - part.begin;
-    finish(block, count);
-    if (job.copy) copy_bytes(static_cast<T*>(job.copy) + part.begin, block, count * sizeof(T));
+HVD_INLINE void reduce_in_chunks(const Job& job, Reduce reduce, Finish finish) {
+  constexpr size_t kChunk = kChunkBytes / sizeof(T);
+  Job chunk = job;
+  chunk.copy = nullptr;
+  for (chunk.begin = job.begin; chunk.begin < job.end; chunk.begin = chunk.end) {
+    chunk.end = job.end - chunk.begin < kChunk ? job.end : chunk.begin + kChunk;
+    reduce(chunk);
+    T* const to = static_cast<T*>(job.to) + chunk.begin;
+    const size_t count = chunk.end - chunk.begin;
+    finish(to, count);
+    if (job.copy) copy_bytes(static_cast<T*>(job.copy) + chunk.begin, to, count * sizeof(T));
   }
 }
 
@@ -196,7 +196,7 @@ void reduce_as(const Job& job) {
       return only.run(job.end - job.begin);
     }
   }
-  reduce_in_blocks<Stored>(job, reduce_plain<E, Op>, [](Stored*, size_t) {});
+  reduce_in_chunks<Stored>(job, reduce_plain<E, Op>, [](Stored*, size_t) {});
 }
 
 template <class E>
@@ -227,13 +227,13 @@ void reduce_integer(ReduceOp op, const Job& job) {
   }
 }
 
-// A factor takes a second pass over each block while it is in the cache: it is rare for integers.
+// A factor takes a second pass over each chunk while it is in the cache: it is rare for integers.
 template <class T, class Wrapping>
 void reduce_and_finish(const Reduction& reduction, const Job& job) {
   if (reduction.factor == 1.0) return reduce_integer<T, Wrapping>(reduction.op, job);
-  reduce_in_blocks<T>(
-      job, [&](const Job& part) { reduce_integer<T, Wrapping>(reduction.op, part); },
-      [&](T* block, size_t count) { multiply_integers(block, count, reduction.factor); });
+  reduce_in_chunks<T>(
+      job, [&](const Job& chunk) { reduce_integer<T, Wrapping>(reduction.op, chunk); },
+      [&](T* values, size_t count) { multiply_integers(values, count, reduction.factor); });
 }
 
 void reduce_bool(ReduceOp op, const Job& job) {

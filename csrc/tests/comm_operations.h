@@ -1,8 +1,9 @@
-// One collective of each kind on a communicator, checked on each rank against the kernel called once on whole
+// One collective of each kind on a communicator, checked on each rank against the kernel called on whole
 // buffers; the number of the operation makes the data.
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -15,13 +16,16 @@ using hvd::ReduceOp;
 
 inline uint64_t seed_of(uint64_t operation, int rank) { return operation * 1000 + rank; }
 
-inline void check_allreduce(Communicator& comm, const Reduction& reduction, size_t count,
-                            uint64_t operation) {
+// What the ranks' inputs make together: the kernel called once, or what else a transport promises.
+using Combine = std::function<Bytes(const Reduction&, const std::vector<Bytes>&)>;
+
+inline void check_allreduce(Communicator& comm, const Reduction& reduction, size_t count, uint64_t operation,
+                            const Combine& combine = reduced) {
   const size_t element = hvd::size_of(reduction.type);
   std::vector<Bytes> inputs;
   for (int rank = 0; rank < comm.size(); ++rank)
     inputs.push_back(values(reduction.type, count, seed_of(operation, rank)));
-  Bytes expected = reduced(reduction, inputs);
+  const Bytes expected = combine(reduction, inputs);
   // The cutting is each rank's own: it must not matter.
   Random random(seed_of(operation, comm.rank()));
   std::vector<size_t> lengths = cut(random, count * element, element);
@@ -38,28 +42,26 @@ inline void check_allreduce(Communicator& comm, const Reduction& reduction, size
 }
 
 inline void check_reducescatter(Communicator& comm, const Reduction& reduction, size_t count,
-                                uint64_t operation) {
+                                uint64_t operation, const Combine& combine = reduced) {
   const size_t element = hvd::size_of(reduction.type);
   Random shared(operation), random(seed_of(operation, comm.rank()));
-  std::vector<std::vector<Bytes>> shares;  // [share][rank]
-  for (int share = 0; share < comm.size(); ++share) {
-    size_t part = count == 0 ? 0 : pick(shared, 2 * count / comm.size() + 1);
-    shares.emplace_back();
-    for (int rank = 0; rank < comm.size(); ++rank) {
-      shares[share].push_back(values(reduction.type, part, seed_of(operation, rank) + 17 * share));
-    }
-  }
   std::vector<Buffer> in;
   std::vector<Pieces> pieces;
+  std::vector<Bytes> own_inputs;  // all ranks', of this rank's share
   std::vector<size_t> own_lengths;
   for (int share = 0; share < comm.size(); ++share) {
-    const Bytes& content = shares[share][comm.rank()];
-    std::vector<size_t> lengths = cut(random, content.size(), element);
-    if (share == comm.rank()) own_lengths = lengths;
-    in.emplace_back(lengths, element, content);
+    const size_t elements = pick(shared, 2 * count / comm.size() + 1);
+    auto input = [&](int rank) {
+      return values(reduction.type, elements, seed_of(operation, rank) + 17 * share);
+    };
+    const std::vector<size_t> lengths = cut(random, elements * element, element);
+    in.emplace_back(lengths, element, input(comm.rank()));
     pieces.push_back(in.back().pieces());
+    if (share != comm.rank()) continue;
+    own_lengths = lengths;
+    for (int rank = 0; rank < comm.size(); ++rank) own_inputs.push_back(input(rank));
   }
-  Bytes expected = reduced(reduction, shares[comm.rank()]);
+  const Bytes expected = combine(reduction, own_inputs);
   if (pick(random, 2) == 0) {
     CHECK(comm.reducescatter(reduction, pieces, pieces[comm.rank()]).ok());
     CHECK(in[comm.rank()].holds(expected));
@@ -67,6 +69,7 @@ inline void check_reducescatter(Communicator& comm, const Reduction& reduction, 
     Buffer out(own_lengths, element);
     CHECK(comm.reducescatter(reduction, pieces, out.pieces()).ok());
     CHECK(out.holds(expected));
+    CHECK(in[comm.rank()].holds(own_inputs[comm.rank()]));
   }
 }
 
@@ -76,17 +79,24 @@ inline void check_allgather(Communicator& comm, size_t bytes, uint64_t operation
   std::vector<Buffer> out;
   std::vector<Pieces> pieces;
   for (int rank = 0; rank < comm.size(); ++rank) {
-    size_t part = pick(shared, 4) == 0 ? 0 : pick(shared, bytes + 1);
-    contents.push_back(noise(part, seed_of(operation, rank)));
-    out.emplace_back(cut(random, part, 1), 1);
+    const size_t length = pick(shared, 4) == 0 ? 0 : pick(shared, bytes + 1);
+    contents.push_back(noise(length, seed_of(operation, rank)));
+    out.emplace_back(cut(random, length, 1), 1);
     pieces.push_back(out.back().pieces());
   }
   const Bytes& own = contents[comm.rank()];
-  Buffer in(cut(random, own.size(), 1), 1, own);
-  CHECK(comm.allgather(in.pieces(), pieces).ok());
+  if (pick(random, 2) == 0) {
+    Buffer in(cut(random, own.size(), 1), 1, own);
+    CHECK(comm.allgather(in.pieces(), pieces).ok());
+  } else {
+    out[comm.rank()] = contiguous(own);
+    pieces[comm.rank()] = out[comm.rank()].pieces();
+    CHECK(comm.allgather(pieces[comm.rank()], pieces).ok());
+  }
   for (int rank = 0; rank < comm.size(); ++rank) CHECK(out[rank].holds(contents[rank]));
 }
 
+// As many bytes of every rank.
 inline void check_allgather_in_place(Communicator& comm, size_t bytes, uint64_t operation) {
   std::vector<Bytes> contents;
   std::vector<Buffer> out;
@@ -132,20 +142,29 @@ inline void check_alltoall(Communicator& comm, size_t bytes, uint64_t operation)
   for (int peer = 0; peer < size; ++peer) CHECK(out[peer].holds(content(peer, comm.rank())));
 }
 
+inline Reduction average(DataType type, int size) {
+  if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
+  return {type, ReduceOp::kSum, 1.0 / size};
+}
+
 // A round of all kinds, with sizes that differ so much that every path follows every other.
-inline void random_operation(Communicator& comm, size_t bytes, uint64_t operation) {
+inline void random_operation(Communicator& comm, size_t bytes, uint64_t operation,
+                             const Combine& combine = reduced) {
   Random shared(operation);
-  auto type = static_cast<DataType>(pick(shared, hvd::kDataTypes));
-  size_t count = bytes / hvd::size_of(type);
+  const auto type = static_cast<DataType>(pick(shared, hvd::kDataTypes));
+  const size_t count = bytes / hvd::size_of(type);
+  const bool plain = pick(shared, 2) == 0;
   switch (pick(shared, 6)) {
     case 0:
       CHECK(comm.barrier().ok());
       break;
     case 1:
-      check_allreduce(comm, {type, ReduceOp::kSum, 1.0}, count, operation);
+      check_allreduce(comm, plain ? Reduction{type, ReduceOp::kSum, 1.0} : average(type, comm.size()), count,
+                      operation, combine);
       break;
     case 2:
-      check_reducescatter(comm, {type, ReduceOp::kMax, 1.0}, count, operation);
+      check_reducescatter(comm, {type, plain ? ReduceOp::kSum : ReduceOp::kMax, 1.0}, count, operation,
+                          combine);
       break;
     case 3:
       check_allgather(comm, bytes / comm.size(), operation);

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/communicator.h"
-#include "comm/mpi_calls.h"
+#include "comm/mpi/calls.h"
+#include "comm/transport.h"
 #include "kernels/kernels.h"
 #include "tests/check.h"
 #include "tests/fake_mpi.h"

@@ -76,9 +76,9 @@ int start(bool sending, void* data, int bytes, Handle type, int peer, Handle com
   Handle handle;
   assign(&handle, id);
   std::memcpy(request, &handle, sizeof handle);
-  const std::pair<int, int> way = sending ? std::pair(own, peer) : std::pair(peer, own);
-  (sending ? state().sends : state().receives)[way].push_back(message);
-  match(way.first, way.second);
+  const std::pair<int, int> connection = sending ? std::pair(own, peer) : std::pair(peer, own);
+  (sending ? state().sends : state().receives)[connection].push_back(message);
+  match(connection.first, connection.second);
   return 0;
 }
 

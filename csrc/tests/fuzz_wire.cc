@@ -40,18 +40,18 @@ std::string some_text(Random& random) {
   return std::string(below(random, 20), static_cast<char>('a' + below(random, 26)));
 }
 
-Descriptor some_descriptor(Random& random) {
-  Descriptor descriptor;
-  descriptor.kind = static_cast<int32_t>(below(random, HVD_REMOVE_PROCESS_SET + 1));
-  descriptor.op = static_cast<hvd::ReduceOp>(below(random, 6));
-  descriptor.name = some_text(random);
-  descriptor.tensors.resize(below(random, 4));
-  for (TensorInfo& tensor : descriptor.tensors) {
+Request some_request(Random& random) {
+  Request request;
+  request.kind = static_cast<int32_t>(below(random, HVD_REMOVE_PROCESS_SET + 1));
+  request.op = static_cast<hvd::ReduceOp>(below(random, 6));
+  request.name = some_text(random);
+  request.tensors.resize(below(random, 4));
+  for (TensorInfo& tensor : request.tensors) {
     tensor.type = static_cast<hvd::DataType>(below(random, hvd::kDataTypes));
     tensor.shape.assign(below(random, 4), static_cast<int64_t>(random()));
   }
-  descriptor.numbers.assign(below(random, 5), static_cast<int32_t>(random()));
-  return descriptor;
+  request.numbers.assign(below(random, 5), static_cast<int32_t>(random()));
+  return request;
 }
 
 Message some_message(Random& random) {
@@ -59,7 +59,7 @@ Message some_message(Random& random) {
   message.type = static_cast<MessageType>(1 + below(random, 12));
   message.id = static_cast<uint32_t>(random());
   message.text = some_text(random);
-  message.descriptor = some_descriptor(random);
+  message.request = some_request(random);
   message.operation.text = some_text(random);
   message.operation.name = some_text(random);
   message.operation.report = below(random, 2) == 1;
@@ -69,7 +69,7 @@ Message some_message(Random& random) {
     if (item.cached_id != 0) continue;
     Agreement agreement;
     agreement.id = static_cast<uint32_t>(random());
-    agreement.common = some_descriptor(random);
+    agreement.common = some_request(random);
     agreement.first_dims.assign(below(random, 3), {1, 2, 3});
     agreement.splits.assign(below(random, 3), {4, 5});
     item.fresh = agreement;

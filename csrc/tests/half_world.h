@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "hvd.h"
+#include "test_knobs.h"
 
 // A world of one rank, or of two in which only `rank` is there.
 struct HalfWorld {
@@ -26,7 +27,7 @@ struct HalfWorld {
     world.struct_size = sizeof world;
     world.rank = rank;
     world.size = size;
-    world.transport = size == 1 ? HVD_TRANSPORT_LOCAL : HVD_TRANSPORT_SHM;
+    world.transport = size == 1 ? HVD_TRANSPORT_SINGLE : HVD_TRANSPORT_SHM;
     world.peers = peers;
     world.control_fds = control;
     world.liveness_fds = liveness;
@@ -35,9 +36,7 @@ struct HalfWorld {
       CHECK(world.shm_fd >= 0 && ftruncate(world.shm_fd, hvd_shm_bytes(2)) == 0);
       handed_over++;
     }
-    world.cache_capacity = 10;
-    world.peer_timeout = 60;
-    world.log_level = HVD_LOG_FATAL;
+    world.knobs = &knobs;
     world.affinity = -1;
     world.local_size = size;
   }
@@ -46,5 +45,6 @@ struct HalfWorld {
   std::vector<int> others;  // the missing rank's ends: control, liveness
   hvd_peer peers[2];
   int32_t control[2] = {-1, -1}, liveness[2] = {-1, -1};
+  hvd_knobs knobs = test_knobs();
   hvd_world world{};
 };

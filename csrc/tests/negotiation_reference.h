@@ -18,13 +18,13 @@ namespace reference {
 using hvd::DataType;
 using hvd::ReduceOp;
 using hvd::wire::Agreement;
-using hvd::wire::Descriptor;
+using hvd::wire::Request;
 
 // Something a rank has submitted.
 struct Submission {
   int number = 0;
   int rank = 0;
-  Descriptor descriptor;
+  Request request;
   uint32_t sent_as = 0;
   int ended = 0;  // how often
 };
@@ -51,7 +51,7 @@ inline bool of_everyone(int kind) {
   return kind == HVD_JOIN || kind == HVD_ADD_PROCESS_SET || kind == HVD_REMOVE_PROCESS_SET;
 }
 
-inline bool same_shapes(const Descriptor& a, const Descriptor& b) {
+inline bool same_shapes(const Request& a, const Request& b) {
   if (a.tensors.size() != b.tensors.size()) return false;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     std::vector<int64_t> left = a.tensors[i].shape, right = b.tensors[i].shape;
@@ -61,7 +61,7 @@ inline bool same_shapes(const Descriptor& a, const Descriptor& b) {
   return true;
 }
 
-inline int compare(const Descriptor& a, const Descriptor& b) {
+inline int compare(const Request& a, const Request& b) {
   for (size_t i = 0; i < a.tensors.size() && i < b.tensors.size(); ++i)
     if (a.tensors[i].type != b.tensors[i].type) return HVD_FAILED_PRECONDITION;
   if (a.kind != b.kind || !same_shapes(a, b) || a.op != b.op) return HVD_FAILED_PRECONDITION;
@@ -73,9 +73,9 @@ inline int compare(const Descriptor& a, const Descriptor& b) {
 }
 
 inline int judge(const Operation& operation) {
-  const Descriptor& first = operation.votes.begin()->second->descriptor;
+  const Request& first = operation.votes.begin()->second->request;
   for (const auto& vote : operation.votes)
-    if (int code = compare(first, vote.second->descriptor); code != HVD_OK) return code;
+    if (int code = compare(first, vote.second->request); code != HVD_OK) return code;
   const size_t members = operation.set.members.size();
   const bool reduces = first.kind == HVD_ALLREDUCE || first.kind == HVD_REDUCESCATTER;
   const bool sums = first.op == ReduceOp::kSum || first.op == ReduceOp::kAverage;
@@ -104,26 +104,26 @@ class Negotiation {
   size_t stand_ins = 0;              // operations that joined ranks have completed
 
   void vote(Submission* submission) {
-    const Descriptor& descriptor = submission->descriptor;
+    const Request& request = submission->request;
     const int rank = submission->rank;
-    auto set = sets_.find(descriptor.process_set);
-    Operation* operation = find(descriptor.process_set, descriptor.name);
+    auto set = sets_.find(request.process_set);
+    Operation* operation = find(request.process_set, request.name);
     if (set == sets_.end() || !std::count(set->second.members.begin(), set->second.members.end(), rank)) {
-      operation = create(descriptor, set == sets_.end() ? Set{-1, {}} : set->second);
+      operation = create(request, set == sets_.end() ? Set{-1, {}} : set->second);
       operation->votes[rank] = submission;
       return decide(operation, HVD_INVALID_ARGUMENT);
     }
-    if (operation == nullptr) operation = create(descriptor, set->second);
+    if (operation == nullptr) operation = create(request, set->second);
     operation->votes[rank] = submission;
     operation->last_rank = rank;
-    if (descriptor.kind == HVD_JOIN) joined_.insert(rank);
+    if (request.kind == HVD_JOIN) joined_.insert(rank);
     while (decide_one(false) || decide_one(true)) {
     }
   }
 
   bool missing(const Operation& operation, int rank) const {
     bool everyone = false;
-    for (const auto& vote : operation.votes) everyone |= of_everyone(vote.second->descriptor.kind);
+    for (const auto& vote : operation.votes) everyone |= of_everyone(vote.second->request.kind);
     return operation.votes.count(rank) == 0 && (everyone || joined_.count(rank) == 0);
   }
 
@@ -134,8 +134,8 @@ class Negotiation {
     return nullptr;
   }
 
-  Operation* create(const Descriptor& descriptor, const Set& set) {
-    all_.push_back({descriptor.process_set, set, descriptor.name, {}, descriptor.kind, 0, kOpen, {}});
+  Operation* create(const Request& request, const Set& set) {
+    all_.push_back({request.process_set, set, request.name, {}, request.kind, 0, kOpen, {}});
     open.push_back(&all_.back());
     return open.back();
   }
@@ -145,7 +145,7 @@ class Negotiation {
     for (Operation* operation : open) {
       const auto& members = operation->set.members;
       bool joins = false;
-      for (const auto& vote : operation->votes) joins |= vote.second->descriptor.kind == HVD_JOIN;
+      for (const auto& vote : operation->votes) joins |= vote.second->request.kind == HVD_JOIN;
       if (joins != join) continue;
       if (std::any_of(members.begin(), members.end(), [&](int r) { return missing(*operation, r); }))
         continue;
@@ -159,10 +159,10 @@ class Negotiation {
     open.remove(operation);
     unreleased.push_back(operation);
     operation->code = code;
-    const Descriptor& first = operation->votes.begin()->second->descriptor;
+    const Request& first = operation->votes.begin()->second->request;
     if (code != HVD_OK) {
       for (const auto& vote : operation->votes)
-        if (vote.second->descriptor.kind == HVD_JOIN) joined_.erase(vote.first);
+        if (vote.second->request.kind == HVD_JOIN) joined_.erase(vote.first);
       return;
     }
     stand_ins += operation->votes.size() < operation->set.members.size();
@@ -170,7 +170,7 @@ class Negotiation {
     if (by_rows(first.kind)) {
       operation->agreement.first_dims.resize(first.tensors.size());
       for (const auto& vote : operation->votes) {
-        const Descriptor& own = vote.second->descriptor;
+        const Request& own = vote.second->request;
         for (size_t i = 0; i < own.tensors.size(); ++i)
           operation->agreement.first_dims[i].push_back(own.tensors[i].shape[0]);
         if (first.kind == HVD_ALLTOALL) operation->agreement.splits.push_back(own.numbers);
@@ -186,7 +186,7 @@ class Negotiation {
     }
   }
 
-  void add(Operation* operation, const Descriptor& first) {
+  void add(Operation* operation, const Request& first) {
     std::vector<int> members(first.numbers.begin(), first.numbers.end());
     int id = 0;
     while (sets_.count(id)) ++id;

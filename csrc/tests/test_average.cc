@@ -148,10 +148,10 @@ TEST(averages_in_a_group_of_mixed_types) {
     std::vector<float> floats(101, static_cast<float>(rank.rank));
     std::vector<int64_t> longs = values_of<int64_t>(rank.rank, 101);
     std::vector<uint8_t> truths(101, rank.rank == 0 ? 1 : 2);
-    hvd_tensor tensors[] = {{bytes.data(), bytes.data(), &rows, 1, HVD_UINT8},
-                            {floats.data(), floats.data(), &rows, 1, HVD_FLOAT32},
-                            {longs.data(), longs.data(), &rows, 1, HVD_INT64},
-                            {truths.data(), truths.data(), &rows, 1, HVD_BOOL}};
+    hvd_tensor tensors[] = {{bytes.data(), bytes.data(), &rows, 1, HVD_UINT8, HVD_CPU, 0},
+                            {floats.data(), floats.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0},
+                            {longs.data(), longs.data(), &rows, 1, HVD_INT64, HVD_CPU, 0},
+                            {truths.data(), truths.data(), &rows, 1, HVD_BOOL, HVD_CPU, 0}};
     truths[3] = rank.rank == 0;
     truths[4] = 0;
     hvd_request request = Rank::request(HVD_ALLREDUCE, "group");

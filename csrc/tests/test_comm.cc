@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "comm/communicator.h"
 #include "comm/pieces.h"
+#include "comm/transport.h"
 #include "tests/check.h"
 #include "tests/comm_operations.h"
 
@@ -17,11 +17,6 @@ using hvd::ReduceOp;
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
 
 // ---- what every transport must do
-
-Reduction average(DataType type, int size) {
-  if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
-  return {type, ReduceOp::kSum, 1.0 / size};
-}
 
 void for_all(const std::function<void(Kind, int)>& body) {
   for (Kind kind : kKinds) {
@@ -48,8 +43,8 @@ TEST(cursor_walks_both_ways) {
     CHECK(std::equal(got.begin(), got.end(), content.begin() + static_cast<ptrdiff_t>(offset)));
   }
   cursor.seek(1000);
-  CHECK(cursor.run() == 0);
-  CHECK(hvd::Cursor(Pieces()).run() == 0);
+  CHECK(cursor.contiguous() == 0);
+  CHECK(hvd::Cursor(Pieces()).contiguous() == 0);
 }
 
 TEST(shared_memory_stays_within_bounds) {
@@ -178,21 +173,21 @@ TEST(communicators_share_a_transport) {
     World world(kind, 5);
     on_threads(5, [&](int rank) {
       std::vector<std::unique_ptr<Communicator>> open;
-      for (size_t slot = 0; slot < sets.size(); ++slot) {
-        bool member = std::count(sets[slot].begin(), sets[slot].end(), rank) > 0;
-        open.push_back(member ? world.transport(rank).open(static_cast<int>(slot), sets[slot]) : nullptr);
+      for (size_t id = 0; id < sets.size(); ++id) {
+        bool member = std::count(sets[id].begin(), sets[id].end(), rank) > 0;
+        open.push_back(member ? world.transport(rank).open(static_cast<int>(id), sets[id]) : nullptr);
       }
       Random shared(8);
       for (uint64_t operation = 3000; operation < 3200; ++operation) {
-        size_t slot = pick(shared, sets.size());
+        size_t id = pick(shared, sets.size());
         size_t bytes = random_bytes(shared);
-        if (open[slot] != nullptr) random_operation(*open[slot], bytes, operation);
+        if (open[id] != nullptr) random_operation(*open[id], bytes, operation);
       }
     });
   }
 }
 
-TEST(slots_are_used_again) {
+TEST(ids_are_used_again) {
   for (Kind kind : kKinds) {
     run_ranks(kind, 4, [](Communicator& comm, Transport& transport) {
       Random shared(9);
@@ -201,9 +196,9 @@ TEST(slots_are_used_again) {
         for (int rank = 0; rank < comm.size(); ++rank) {
           if (pick(shared, 3) > 0) members.push_back(rank);
         }
-        const int slot = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
+        const int id = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
         bool member = std::count(members.begin(), members.end(), comm.rank()) > 0;
-        std::unique_ptr<Communicator> set = member ? transport.open(slot, members) : nullptr;
+        std::unique_ptr<Communicator> set = member ? transport.open(id, members) : nullptr;
         for (uint64_t i = 0; i < 4; ++i) {
           size_t bytes = random_bytes(shared), world_bytes = random_bytes(shared);
           if (set != nullptr) random_operation(*set, bytes, 4000 + 10 * round + i);
@@ -212,7 +207,7 @@ TEST(slots_are_used_again) {
           if (i == 2) set.reset();
         }
         CHECK(comm.barrier().ok());
-        transport.reset(slot);
+        transport.reset(id);
         CHECK(comm.barrier().ok());
       }
     });
@@ -220,7 +215,7 @@ TEST(slots_are_used_again) {
 }
 
 TEST(local_transport_scales) {
-  auto transport = hvd::make_local_transport();
+  auto transport = hvd::make_single_transport();
   auto comm = transport->open(0, {0});
   check_allreduce(*comm, {DataType::kFloat32, ReduceOp::kSum, 0.25}, 1000, 1);
   check_allreduce(*comm, {DataType::kInt32, ReduceOp::kSum, 0.5}, 1000, 2);

@@ -1,5 +1,4 @@
-// The engine through its C ABI, ranks as threads: negotiation, fusion, groups, process sets, join, errors,
-// life cycle.
+// The engine through its C ABI, ranks as threads: negotiation, fusion, groups, errors, life cycle.
 #include <algorithm>
 #include <atomic>
 #include <fstream>
@@ -9,39 +8,10 @@
 #include <string>
 
 #include "check.h"
-#include "engine/retreat.h"
+#include "engine/idle_backoff.h"
+#include "every_world.h"
 #include "float_modes.h"
 #include "thread_world.h"
-
-namespace {
-
-const std::vector<int> kSizes = {1, 2, 3, 4};
-const std::vector<int> kTransports = {HVD_TRANSPORT_SHM, HVD_TRANSPORT_TCP};
-
-void in_every_world(const std::function<void(Rank&)>& body) {
-  for (int transport : kTransports)
-    for (int size : kSizes) {
-      WorldOptions options;
-      options.transport = transport;
-      ThreadWorld(size, options).run(body);
-    }
-}
-
-std::vector<float> values(int rank, size_t count) {
-  std::vector<float> data(count);
-  for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i % 13) * 3) + static_cast<float>(rank);
-  return data;
-}
-
-float sum_at(size_t i, int size) {
-  return static_cast<float>(size * static_cast<int>((i % 13) * 3) + size * (size - 1) / 2);
-}
-
-void check_sum(const std::vector<float>& data, int size) {
-  for (size_t i = 0; i < data.size(); ++i) CHECK(data[i] == sum_at(i, size));
-}
-
-}  // namespace
 
 TEST(allreduce_of_many_sizes) {
   in_every_world([](Rank& rank) {
@@ -76,7 +46,7 @@ TEST(shuffled_submission_of_many_tensors) {
 
 TEST(cache_smaller_than_the_working_set) {
   WorldOptions options;
-  options.cache_capacity = 3;
+  options.knobs.cache_capacity = 3;
   ThreadWorld(3, options).run([](Rank& rank) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::vector<float>> data(7);
@@ -99,7 +69,7 @@ TEST(allgather_with_uneven_rows_that_change) {
     for (int round = 0; round < 3; ++round) {
       int64_t shape[] = {rank.rank + round, 2};
       std::vector<int32_t> data(static_cast<size_t>(shape[0] * 2), rank.rank);
-      hvd_tensor tensor{data.data(), nullptr, shape, 2, HVD_INT32};
+      hvd_tensor tensor{data.data(), nullptr, shape, 2, HVD_INT32, HVD_CPU, 0};
       hvd_request request = Rank::request(HVD_ALLGATHER, "gather");
       request.tensor_count = 1;
       request.tensors = &tensor;
@@ -124,7 +94,8 @@ TEST(groups_of_mixed_types) {
     int64_t three = 3, five = 5;
     float floats[3] = {1, 2, static_cast<float>(rank.rank)};
     int64_t longs[5] = {rank.rank, 1, 1, 1, -7};
-    hvd_tensor tensors[] = {{floats, floats, &three, 1, HVD_FLOAT32}, {longs, longs, &five, 1, HVD_INT64}};
+    hvd_tensor tensors[] = {{floats, floats, &three, 1, HVD_FLOAT32, HVD_CPU, 0},
+                            {longs, longs, &five, 1, HVD_INT64, HVD_CPU, 0}};
     hvd_request request = Rank::request(HVD_ALLREDUCE, "group");
     request.reduce_op = HVD_AVERAGE;
     request.tensor_count = 2;
@@ -166,248 +137,6 @@ TEST(duplicate_names_are_refused) {
   });
 }
 
-TEST(process_sets_come_and_go) {
-  for (int transport : kTransports) {
-    WorldOptions options;
-    options.transport = transport;
-    ThreadWorld(4, options).run([](Rank& rank) {
-      for (int round = 0; round < 3; ++round) {
-        int64_t low = 0, odd = 0, duplicate = 0;
-        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &low, 0, {0, 1, 2}) == HVD_OK);
-        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &odd, 0, {1, 3}) == HVD_OK);
-        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &duplicate, 0, {1, 3}) == HVD_INVALID_ARGUMENT);
-        CHECK(low == 1 && odd == 2);
-        for (size_t count : {3, 50000, 400000}) {
-          std::vector<float> a = values(0, count), b = values(0, count), all = values(0, count);
-          std::vector<hvd_handle> handles;
-          if (rank.rank != 3) handles.push_back(rank.allreduce_async("a", a, HVD_SUM, 1));
-          if (rank.rank % 2) handles.push_back(rank.allreduce_async("b", b, HVD_SUM, 2));
-          handles.push_back(rank.allreduce_async("all", all));
-          for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
-          for (size_t i = 0; i < count; ++i) {
-            if (rank.rank != 3) CHECK(a[i] == 3 * static_cast<float>((i % 13) * 3));
-            if (rank.rank % 2) CHECK(b[i] == 2 * static_cast<float>((i % 13) * 3));
-            CHECK(all[i] == 4 * static_cast<float>((i % 13) * 3));
-          }
-        }
-        std::vector<float> outside(1);
-        if (rank.rank == 3) CHECK(rank.allreduce_async("a", outside, HVD_SUM, 1) == HVD_INVALID_ARGUMENT);
-        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
-        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 2) == HVD_OK);
-        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 2) == HVD_INVALID_ARGUMENT);
-      }
-    });
-  }
-}
-
-TEST(operations_of_a_removed_set_are_finished_first) {
-  for (const std::vector<int32_t>& members : {std::vector<int32_t>{0, 1}, std::vector<int32_t>{1, 2}}) {
-    WorldOptions options;
-    options.fusion_threshold = 0;
-    ThreadWorld(3, options).run([&](Rank& rank) {
-      for (int round = 0; round < 10; ++round) {
-        int64_t set = 0;
-        CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, members) == HVD_OK);
-        std::vector<std::vector<float>> data(20, std::vector<float>(1000, 1.0f));
-        data[0].resize(1000000, 1.0f);  // while this runs, the others are held back
-        std::vector<hvd_handle> handles;
-        if (std::count(members.begin(), members.end(), rank.rank) > 0)
-          for (size_t i = 0; i < data.size(); ++i)
-            handles.push_back(rank.allreduce_async("x" + std::to_string(i), data[i], HVD_SUM, 1));
-        CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
-        for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
-        for (size_t i = 0; i < handles.size(); ++i)
-          for (float value : data[i]) CHECK(value == 2.0f);
-      }
-    });
-  }
-}
-
-TEST(a_set_that_is_being_removed_takes_nothing_more) {
-  std::atomic<bool> refused{false};
-  ThreadWorld(2).run([&](Rank& rank) {
-    int64_t set = 0;
-    std::vector<float> data(3);
-    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {0}) == HVD_OK);
-    if (rank.rank == 0) {
-      hvd_request remove = Rank::request(HVD_REMOVE_PROCESS_SET, "remove");
-      remove.process_set = 1;
-      hvd_handle handle = rank.submit(remove);
-      CHECK(rank.allreduce_async("late", data, HVD_SUM, 1) == HVD_INVALID_ARGUMENT);
-      CHECK(std::string(hvd_last_error()).find("'late': process set 1 is being removed") !=
-            std::string::npos);
-      CHECK(rank.allreduce_async("late", data) > 0);  // other sets are as before
-      refused = true;
-      CHECK(rank.finish(handle) == HVD_OK);
-    } else {
-      while (!refused) std::this_thread::yield();
-      CHECK(rank.simple(HVD_REMOVE_PROCESS_SET, "remove", nullptr, 1) == HVD_OK);
-    }
-  });
-}
-
-TEST(join_and_process_sets_are_matters_of_all_ranks) {
-  ThreadWorld(2).run([](Rank& rank) {
-    int64_t set = 0;
-    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {rank.size - 1}) == HVD_OK);
-    if (rank.rank == 1) {
-      CHECK(rank.simple(HVD_JOIN, "join.noname", nullptr, 1) == HVD_INVALID_ARGUMENT);
-      CHECK(rank.simple(HVD_ADD_PROCESS_SET, "more", nullptr, 1, {0}) == HVD_INVALID_ARGUMENT);
-    }
-    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
-  });
-}
-
-// While the first member of a set is occupied, what it can't run anyway is held back, and then runs together.
-// The timeline tells what has reached the coordinator, and when it has released something.
-TEST(sets_without_rank_0_are_fused_too) {
-  char path[] = "/tmp/hvd-test-XXXXXX";
-  close(mkstemp(path));
-  auto told = [&](const std::string& what) {
-    std::ifstream file(path);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    int count = 0;
-    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++count;
-    return count;
-  };
-  auto wait_for = [](const auto& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(100);
-    while (!condition()) {
-      CHECK(std::chrono::steady_clock::now() < deadline);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
-  static std::atomic<bool> started, occupied, go, arrived;
-  started = occupied = go = arrived = false;
-  constexpr int kTensors = 10;
-  ThreadWorld(3).run([&](Rank& rank) {
-    int64_t set = 0;
-    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {1, 2}) == HVD_OK);
-    std::vector<std::vector<float>> data(kTensors, std::vector<float>(5, 1.0f));
-    std::vector<float> first(1), second(1);
-    std::vector<hvd_handle> handles;
-    int cycles = 0;
-    if (rank.rank == 0) {
-      CHECK(hvd_timeline_start(rank.engine, path, 1) == HVD_OK);
-      started = true;
-      wait_for([] { return arrived.load(); });
-      cycles = told("CYCLE_START");
-      go = true;
-    } else {
-      wait_for([] { return started.load(); });
-      const int64_t one = 1;
-      hvd_tensor tensor{first.data(), first.data(), &one, 1, HVD_FLOAT32};
-      hvd_request request = Rank::request(HVD_ALLREDUCE, "first");
-      request.process_set = 1;
-      request.tensor_count = 1;
-      request.tensors = &tensor;
-      if (rank.rank == 1)
-        request.done = [](void*, const hvd_outcome*) {  // keeps rank 1's engine thread
-          occupied = true;
-          while (!go) std::this_thread::yield();
-        };
-      CHECK(rank.submit(request) > 0);
-      wait_for([] { return occupied.load(); });
-      handles.push_back(rank.allreduce_async("second", second, HVD_MAX, 1));
-      for (int i = 0; i < kTensors; ++i) {
-        const std::string name = "t" + std::to_string(i);
-        handles.push_back(rank.allreduce_async(name, data[static_cast<size_t>(i)], HVD_SUM, 1));
-        // One after the other, so that only the coordinator can bring them together.
-        wait_for([&] { return told("\"" + name + "\"") == 1; });
-      }
-      wait_for([&] { return told(R"("name": "1")") + told(R"("name": "2")") >= 2 * (2 + kTensors); });
-      arrived = true;
-      for (hvd_handle each : handles) CHECK(rank.finish(each) == HVD_OK);
-    }
-    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
-    if (rank.rank == 0) CHECK(told("CYCLE_START") - cycles == 2);  // all of them, and the barrier
-  });
-  unlink(path);
-}
-
-TEST(join_lets_the_others_go_on) {
-  in_every_world([](Rank& rank) {
-    for (int round = 0; round < 2; ++round) {
-      for (int step = 0; step <= rank.rank; ++step) {
-        std::vector<float> data(1000, 1.0f);
-        CHECK(rank.allreduce("step" + std::to_string(step), data) == HVD_OK);
-        // Ranks below `step` have joined or are about to; exactly those with rank >= step submit this name.
-        for (float value : data) CHECK(value == static_cast<float>(rank.size - step));
-      }
-      int64_t last = -1;
-      CHECK(rank.simple(HVD_JOIN, "join.noname", &last) == HVD_OK);
-      CHECK(last == rank.size - 1);
-    }
-  });
-}
-
-TEST(join_loses_nothing_that_is_pending) {
-  in_every_world([](Rank& rank) {
-    for (int round = 0; round < 5; ++round) {
-      constexpr size_t kTensors = 10;
-      std::vector<std::vector<float>> data(kTensors);
-      std::vector<hvd_handle> handles;
-      for (size_t i = 0; i < kTensors && rank.rank == 0; ++i) {
-        data[i] = values(3, 5);
-        handles.push_back(rank.allreduce_async("only on 0, " + std::to_string(i), data[i]));
-      }
-      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
-      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
-      for (size_t i = 0; i < handles.size(); ++i) CHECK(data[i] == values(3, 5));
-    }
-  });
-}
-
-TEST(a_rank_that_has_joined_submits_nothing_until_it_is_back) {
-  std::atomic<bool> refused{false};
-  ThreadWorld(2).run([&](Rank& rank) {
-    std::vector<float> data = values(rank.rank, 10);
-    std::vector<float> other = data;
-    if (rank.rank == 0) {
-      hvd_handle join = rank.submit(Rank::request(HVD_JOIN, "join.noname"));
-      CHECK(rank.allreduce_async("early", other) == HVD_INVALID_ARGUMENT);
-      const std::string text = hvd_last_error();
-      CHECK(text.find("'early'") != std::string::npos &&
-            text.find("join() has returned") != std::string::npos);
-      refused = true;
-      CHECK(rank.finish(join) == HVD_OK);
-    } else {
-      while (!refused) std::this_thread::yield();
-      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
-    }
-    CHECK(rank.allreduce("early", data) == HVD_OK);
-    check_sum(data, 2);
-  });
-}
-
-// Whichever of two threads is faster: what is accepted before the join is announced before it, too.
-TEST(another_thread_submits_while_a_rank_joins) {
-  std::atomic<int> submitted{0}, ended{0};
-  ThreadWorld(2).run([&](Rank& rank) {
-    for (int round = 0; round < 200; ++round) {
-      std::vector<std::vector<float>> data(100, std::vector<float>(3, 1.0f));
-      std::vector<hvd_handle> handles;
-      std::thread other([&] {
-        for (size_t i = 0; i < data.size() && rank.rank == 0; ++i) {
-          hvd_handle handle = rank.allreduce_async("t" + std::to_string(i), data[i]);
-          if (handle == HVD_INVALID_ARGUMENT) break;
-          handles.push_back(handle);
-          submitted++;
-        }
-        if (rank.rank == 0) ended++;
-      });
-      if (rank.rank == 0) {
-        for (int before = submitted; submitted < before + 5 && ended <= round;) std::this_thread::yield();
-      } else {
-        while (ended <= round) std::this_thread::yield();
-      }
-      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
-      other.join();
-      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
-    }
-  });
-}
-
 TEST(barrier_waits_for_all) {
   std::atomic<int> arrived{0};
   ThreadWorld(4).run([&](Rank& rank) {
@@ -426,7 +155,7 @@ TEST(alltoall_and_reducescatter) {
       for (int i = 0; i <= r; ++i) data.push_back(static_cast<float>(rank.rank * 10 + r));
     }
     auto rows = static_cast<int64_t>(data.size());
-    hvd_tensor tensor{data.data(), nullptr, &rows, 1, HVD_FLOAT32};
+    hvd_tensor tensor{data.data(), nullptr, &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
     hvd_request request = Rank::request(HVD_ALLTOALL, "a2a");
     request.tensor_count = 1;
     request.tensors = &tensor;
@@ -443,7 +172,7 @@ TEST(alltoall_and_reducescatter) {
 
     std::vector<float> full = values(rank.rank, 11);
     rows = 11;
-    tensor = {full.data(), nullptr, &rows, 1, HVD_FLOAT32};
+    tensor = {full.data(), nullptr, &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
     request = Rank::request(HVD_REDUCESCATTER, "rs");
     request.tensor_count = 1;
     request.tensors = &tensor;
@@ -467,7 +196,7 @@ TEST(even_alltoall_of_more_rows_than_can_be_told_is_refused) {
     for (int64_t rows : {int64_t{1} << 32, int64_t{1} << 33, (int64_t{1} << 33) + 2}) {
       const int64_t shape[] = {rows, 0};
       char byte = 0;
-      hvd_tensor tensor{&byte, nullptr, shape, 2, HVD_UINT8};
+      hvd_tensor tensor{&byte, nullptr, shape, 2, HVD_UINT8, HVD_CPU, 0};
       hvd_request request = Rank::request(HVD_ALLTOALL, "huge");
       request.tensor_count = 1;
       request.tensors = &tensor;
@@ -517,7 +246,7 @@ TEST(shutdown_fails_what_is_pending_elsewhere) {
 
 TEST(stall_shutdown_names_tensor_and_missing_rank) {
   WorldOptions options;
-  options.stall_shutdown = 1.0;
+  options.knobs.stall_shutdown_time_seconds = 1.0;
   ThreadWorld(2, options).run([](Rank& rank) {
     std::vector<float> data(1);
     hvd_handle handle = rank.allreduce_async(rank.rank == 0 ? "on 0" : "on 1", data);
@@ -529,16 +258,16 @@ TEST(stall_shutdown_names_tensor_and_missing_rank) {
 }
 
 TEST(background_threads_keep_away_for_longer_in_long_rows_of_calls) {
-  hvd::Retreat retreat(7);
-  CHECK(!retreat.called_for(7));
+  hvd::IdleBackoff backoff(7);
+  CHECK(!backoff.update(7));
   uint32_t visits = 7;
   for (long microseconds : {500, 1000, 2000, 4000, 4000}) {
-    CHECK(retreat.called_for(++visits));
-    CHECK(retreat.moment().tv_nsec == microseconds * 1000);
+    CHECK(backoff.update(++visits));
+    CHECK(backoff.pause().tv_nsec == microseconds * 1000);
   }
-  CHECK(!retreat.called_for(visits));
-  CHECK(retreat.called_for(visits + 1));
-  CHECK(retreat.moment().tv_nsec == 500'000);
+  CHECK(!backoff.update(visits));
+  CHECK(backoff.update(visits + 1));
+  CHECK(backoff.pause().tv_nsec == 500'000);
 }
 
 TEST(many_cycles_of_changing_size) {
@@ -556,7 +285,7 @@ TEST(fusion_does_not_change_bits) {
     for (int64_t threshold : {int64_t{0}, int64_t{100000}, int64_t{128} << 20}) {
       WorldOptions options;
       options.transport = transport;
-      options.fusion_threshold = threshold;
+      options.knobs.fusion_threshold = threshold;
       std::vector<float> result;
       ThreadWorld(3, options).run([&](Rank& rank) {
         std::vector<std::vector<float>> data(40);

@@ -1,17 +1,14 @@
 // The hierarchical transport: ranks as threads on pretended hosts, against the kernel called on whole
 // buffers, first for each host, then for the hosts' results.
-#include <linux/tcp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <string>
 
-#include "comm/communicator.h"
-#include "comm/hierarchical_layout.h"
+#include "comm/hierarchical/layout.h"
+#include "comm/transport.h"
 #include "tests/check.h"
-#include "tests/comm_suite.h"
+#include "tests/host_world.h"
 
 namespace {
 
@@ -20,256 +17,6 @@ using hvd::HierarchicalLayout;
 using hvd::ReduceOp;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using HostList = std::vector<int>;  // by rank
-
-// Equal and unequal hosts, ranks in a row and dealt out, hosts numbered against the order of the ranks.
-const HostList kLayouts[] = {
-    {0, 0, 1, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 1}, {0, 0, 0, 1, 2, 2}, {0, 1, 0, 1}, {2, 0, 1, 0, 2},
-};
-
-// ---- ranks
-
-class HostWorld {
- public:
-  explicit HostWorld(HostList hosts, Kind kind = Kind::kUnix)
-      : hosts_(std::move(hosts)), mesh_(hosts_.size(), std::vector<int>(hosts_.size(), -1)) {
-    for (int i = 0; i < size(); ++i) {
-      aborts_.push_back(std::make_unique<hvd::AbortSignal>());
-      for (int j = i + 1; j < size(); ++j) {
-        int pair[2];
-        connect_pair(kind, pair);
-        mesh_[i][j] = pair[0];
-        mesh_[j][i] = pair[1];
-      }
-      const auto here = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[i]));
-      if (here == 1 || memory_.count(hosts_[i]) > 0) continue;
-      void* memory = mmap(nullptr, hvd::shm_bytes(here), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      CHECK(memory != MAP_FAILED);
-      memory_[hosts_[i]] = {memory, hvd::shm_bytes(here)};
-    }
-    for (int i = 0; i < size(); ++i) {
-      auto memory = memory_.find(hosts_[i]);
-      transports_.push_back(hvd::make_hierarchical_transport(
-          memory == memory_.end() ? nullptr : memory->second.data, hosts_, mesh_[i], i, *aborts_[i]));
-    }
-  }
-  ~HostWorld() {
-    transports_.clear();
-    for (auto& [host, memory] : memory_) munmap(memory.data, memory.bytes);
-  }
-  HostWorld(const HostWorld&) = delete;
-  HostWorld& operator=(const HostWorld&) = delete;
-
-  int size() const { return static_cast<int>(hosts_.size()); }
-  Transport& transport(int rank) { return *transports_[rank]; }
-  hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
-  std::vector<int> everyone() const {
-    std::vector<int> ranks(hosts_.size());
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
-  HostList hosts_of(const std::vector<int>& members) const {
-    HostList hosts;
-    for (int member : members) hosts.push_back(hosts_[member]);
-    return hosts;
-  }
-  // What has arrived from the ranks of a host at those of others, for Kind::kTcp.
-  uint64_t bytes_sent(int host) const {
-    uint64_t sum = 0;
-    for (int from = 0; from < size(); ++from) {
-      for (int to = 0; to < size(); ++to) {
-        if (hosts_[from] != host || hosts_[to] == host) continue;
-        tcp_info info = {};
-        socklen_t length = sizeof info;
-        CHECK(getsockopt(mesh_[to][from], IPPROTO_TCP, TCP_INFO, &info, &length) == 0);
-        sum += info.tcpi_bytes_received;
-      }
-    }
-    return sum;
-  }
-
- private:
-  HostList hosts_;
-  std::vector<std::vector<int>> mesh_;
-  std::map<int, Piece> memory_;
-  std::vector<std::unique_ptr<hvd::AbortSignal>> aborts_;
-  std::vector<std::unique_ptr<Transport>> transports_;
-};
-
-// `body` on every rank with the world's communicator.
-void run_hosts(const HostList& hosts, const std::function<void(Communicator&, const HostList&)>& body) {
-  HostWorld world(hosts);
-  on_threads(world.size(), [&](int rank) {
-    auto communicator = world.transport(rank).open(0, world.everyone());
-    CHECK(communicator->rank() == rank && communicator->size() == world.size());
-    body(*communicator, hosts);
-  });
-}
-
-void run_layouts(const std::function<void(Communicator&, const HostList&)>& body) {
-  for (const HostList& hosts : kLayouts) run_hosts(hosts, body);
-}
-
-// ---- one operation of each kind, checked on each rank; `operation` makes the data
-
-uint64_t seed_of(uint64_t operation, int rank) { return operation * 1000 + rank; }
-
-// Each host's values in rank order, then the hosts' results.
-Bytes reduced_by_host(const Reduction& reduction, const HostList& hosts, const std::vector<Bytes>& inputs) {
-  std::map<int, std::vector<Bytes>> by_host;
-  size_t most = 0;
-  for (size_t rank = 0; rank < inputs.size(); ++rank) {
-    std::vector<Bytes>& here = by_host[hosts[rank]];
-    here.push_back(inputs[rank]);
-    most = std::max(most, here.size());
-  }
-  if (by_host.size() == 1 || most == 1) return reduced(reduction, inputs);
-  const Reduction partial = {reduction.type, reduction.op, 1.0};
-  std::vector<Bytes> results;
-  for (auto& entry : by_host) results.push_back(reduced(partial, entry.second));
-  return reduced(reduction, results);
-}
-
-void check_allreduce(Communicator& comm, const HostList& hosts, const Reduction& reduction, size_t count,
-                     uint64_t operation) {
-  const size_t element = hvd::size_of(reduction.type);
-  std::vector<Bytes> inputs;
-  for (int rank = 0; rank < comm.size(); ++rank)
-    inputs.push_back(values(reduction.type, count, seed_of(operation, rank)));
-  const Bytes expected = reduced_by_host(reduction, hosts, inputs);
-  Random random(seed_of(operation, comm.rank()));
-  const std::vector<size_t> lengths = cut(random, count * element, element);
-  Buffer in(lengths, element, inputs[comm.rank()]);
-  if (pick(random, 2) == 0) {
-    CHECK(comm.allreduce(reduction, in.pieces(), in.pieces()).ok());
-    CHECK(in.holds(expected));
-  } else {
-    Buffer out(lengths, element);
-    CHECK(comm.allreduce(reduction, in.pieces(), out.pieces()).ok());
-    CHECK(out.holds(expected));
-    CHECK(in.holds(inputs[comm.rank()]));
-  }
-}
-
-void check_reducescatter(Communicator& comm, const HostList& hosts, const Reduction& reduction, size_t count,
-                         uint64_t operation) {
-  const size_t element = hvd::size_of(reduction.type);
-  Random shared(operation), random(seed_of(operation, comm.rank()));
-  std::vector<Buffer> in;
-  std::vector<Pieces> pieces;
-  std::vector<Bytes> own_inputs;  // all ranks', of this rank's share
-  std::vector<size_t> own_lengths;
-  for (int share = 0; share < comm.size(); ++share) {
-    const size_t part = pick(shared, 2 * count / comm.size() + 1);
-    auto input = [&](int rank) {
-      return values(reduction.type, part, seed_of(operation, rank) + 17 * share);
-    };
-    std::vector<size_t> lengths = cut(random, part * element, element);
-    in.emplace_back(lengths, element, input(comm.rank()));
-    pieces.push_back(in.back().pieces());
-    if (share != comm.rank()) continue;
-    own_lengths = lengths;
-    for (int rank = 0; rank < comm.size(); ++rank) own_inputs.push_back(input(rank));
-  }
-  const Bytes expected = reduced_by_host(reduction, hosts, own_inputs);
-  if (pick(random, 2) == 0) {
-    CHECK(comm.reducescatter(reduction, pieces, pieces[comm.rank()]).ok());
-    CHECK(in[comm.rank()].holds(expected));
-  } else {
-    Buffer out(own_lengths, element);
-    CHECK(comm.reducescatter(reduction, pieces, out.pieces()).ok());
-    CHECK(out.holds(expected));
-    CHECK(in[comm.rank()].holds(own_inputs[comm.rank()]));
-  }
-}
-
-void check_allgather(Communicator& comm, size_t bytes, uint64_t operation) {
-  Random shared(operation), random(seed_of(operation, comm.rank()));
-  std::vector<Bytes> contents;
-  std::vector<Buffer> out;
-  std::vector<Pieces> pieces;
-  for (int rank = 0; rank < comm.size(); ++rank) {
-    const size_t part = pick(shared, 4) == 0 ? 0 : pick(shared, bytes + 1);
-    contents.push_back(noise(part, seed_of(operation, rank)));
-    out.emplace_back(cut(random, part, 1), 1);
-    pieces.push_back(out.back().pieces());
-  }
-  const Bytes& own = contents[comm.rank()];
-  if (pick(random, 2) == 0) {
-    Buffer in(cut(random, own.size(), 1), 1, own);
-    CHECK(comm.allgather(in.pieces(), pieces).ok());
-  } else {
-    out[comm.rank()] = contiguous(own);
-    pieces[comm.rank()] = out[comm.rank()].pieces();
-    CHECK(comm.allgather(pieces[comm.rank()], pieces).ok());
-  }
-  for (int rank = 0; rank < comm.size(); ++rank) CHECK(out[rank].holds(contents[rank]));
-}
-
-void check_broadcast(Communicator& comm, size_t bytes, int root, uint64_t operation) {
-  const Bytes content = noise(bytes, operation);
-  Random random(seed_of(operation, comm.rank()));
-  const std::vector<size_t> lengths = cut(random, bytes, 1);
-  Buffer data = comm.rank() == root ? Buffer(lengths, 1, content) : Buffer(lengths, 1);
-  CHECK(comm.broadcast(data.pieces(), root).ok());
-  CHECK(data.holds(content));
-}
-
-void check_alltoall(Communicator& comm, size_t bytes, uint64_t operation) {
-  Random random(seed_of(operation, comm.rank()));
-  auto content = [&](int from, int to) {
-    Random shared(operation * 10000 + from * 100 + to);
-    return noise(pick(shared, bytes + 1), shared());
-  };
-  std::vector<Buffer> in, out;
-  std::vector<Pieces> in_pieces, out_pieces;
-  for (int peer = 0; peer < comm.size(); ++peer) {
-    const Bytes sent = content(comm.rank(), peer);
-    in.emplace_back(cut(random, sent.size(), 1), 1, sent);
-    out.emplace_back(cut(random, content(peer, comm.rank()).size(), 1), 1);
-    in_pieces.push_back(in.back().pieces());
-    out_pieces.push_back(out.back().pieces());
-  }
-  CHECK(comm.alltoall(in_pieces, out_pieces).ok());
-  for (int peer = 0; peer < comm.size(); ++peer) CHECK(out[peer].holds(content(peer, comm.rank())));
-}
-
-Reduction average(DataType type, int size) {
-  if (type == DataType::kBool) return {type, ReduceOp::kMin, 1.0};
-  return {type, ReduceOp::kSum, 1.0 / size};
-}
-
-void random_operation(Communicator& comm, const HostList& hosts, size_t bytes, uint64_t operation) {
-  Random shared(operation);
-  const auto type = static_cast<DataType>(pick(shared, hvd::kDataTypes));
-  const size_t count = bytes / hvd::size_of(type);
-  switch (pick(shared, 6)) {
-    case 0:
-      CHECK(comm.barrier().ok());
-      break;
-    case 1:
-      check_allreduce(comm, hosts, average(type, comm.size()), count, operation);
-      break;
-    case 2:
-      check_reducescatter(comm, hosts, {type, ReduceOp::kSum, 1.0}, count, operation);
-      break;
-    case 3:
-      check_allgather(comm, bytes / comm.size(), operation);
-      break;
-    case 4:
-      check_broadcast(comm, bytes, static_cast<int>(pick(shared, comm.size())), operation);
-      break;
-    case 5:
-      check_alltoall(comm, bytes / comm.size(), operation);
-      break;
-  }
-}
-
-size_t random_bytes(Random& random) {
-  constexpr size_t kLimits[] = {1, 130, 5000, 40000, 200000};
-  return pick(random, kLimits[pick(random, std::size(kLimits))] + 1);
-}
 
 }  // namespace
 
@@ -293,10 +40,10 @@ TEST(allreduce_of_every_type) {
     for (int code = 0; code < hvd::kDataTypes; ++code) {
       const auto type = static_cast<DataType>(code);
       for (size_t count : {0, 1, 7, 1000, 10001})
-        check_allreduce(comm, hosts, average(type, comm.size()), count, ++operation);
+        check_allreduce(comm, average(type, comm.size()), count, ++operation, by_host(hosts));
       if (hvd::is_complex(type)) continue;
       for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct})
-        check_allreduce(comm, hosts, {type, op, 1.0}, 333, ++operation);
+        check_allreduce(comm, {type, op, 1.0}, 333, ++operation, by_host(hosts));
     }
   });
 }
@@ -306,18 +53,19 @@ TEST(allreduce_around_the_thresholds) {
     uint64_t operation = 100;
     for (size_t bytes : {8 << 10, 16 << 10, 32 << 10, 64 << 10}) {
       for (size_t count : {bytes / 4 - 1, bytes / 4, bytes / 4 + 1})
-        check_allreduce(comm, hosts, average(DataType::kFloat32, comm.size()), count, ++operation);
+        check_allreduce(comm, average(DataType::kFloat32, comm.size()), count, ++operation, by_host(hosts));
     }
     for (size_t count : {300000, 1000001})
-      check_allreduce(comm, hosts, average(DataType::kFloat16, comm.size()), count, ++operation);
+      check_allreduce(comm, average(DataType::kFloat16, comm.size()), count, ++operation, by_host(hosts));
   });
 }
 
-TEST(allreduce_in_blocks) {
+TEST(allreduce_in_chunks) {
   for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}}) {
     run_hosts(hosts, [](Communicator& comm, const HostList& hosts) {
       // Three blocks, the last one shorter; wide numbers, as the reference is slow.
-      check_allreduce(comm, hosts, average(DataType::kFloat64, comm.size()), (size_t{7} << 19) + 1, 150);
+      check_allreduce(comm, average(DataType::kFloat64, comm.size()), (size_t{7} << 19) + 1, 150,
+                      by_host(hosts));
     });
   }
 }
@@ -359,9 +107,10 @@ TEST(reducescatter) {
   run_layouts([](Communicator& comm, const HostList& hosts) {
     uint64_t operation = 300;
     for (size_t count : {0, 1, 30, 9000, 200000}) {
-      check_reducescatter(comm, hosts, average(DataType::kFloat32, comm.size()), count, ++operation);
-      check_reducescatter(comm, hosts, average(DataType::kBfloat16, comm.size()), count, ++operation);
-      check_reducescatter(comm, hosts, average(DataType::kBool, comm.size()), count, ++operation);
+      check_reducescatter(comm, average(DataType::kFloat32, comm.size()), count, ++operation, by_host(hosts));
+      check_reducescatter(comm, average(DataType::kBfloat16, comm.size()), count, ++operation,
+                          by_host(hosts));
+      check_reducescatter(comm, average(DataType::kBool, comm.size()), count, ++operation, by_host(hosts));
     }
   });
 }
@@ -369,7 +118,7 @@ TEST(reducescatter) {
 TEST(reducescatter_in_rounds) {
   for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}}) {
     run_hosts(hosts, [](Communicator& comm, const HostList& hosts) {
-      check_reducescatter(comm, hosts, average(DataType::kFloat32, comm.size()), 12 << 20, 350);
+      check_reducescatter(comm, average(DataType::kFloat32, comm.size()), 12 << 20, 350, by_host(hosts));
     });
   }
 }
@@ -403,7 +152,7 @@ TEST(operations_follow_each_other_in_any_order) {
   run_layouts([](Communicator& comm, const HostList& hosts) {
     Random shared(7);
     for (uint64_t operation = 2000; operation < 2080; ++operation)
-      random_operation(comm, hosts, random_bytes(shared), operation);
+      random_operation(comm, random_bytes(shared), operation, by_host(hosts));
   });
 }
 
@@ -427,20 +176,21 @@ TEST(communicators_share_a_transport) {
   HostWorld world({0, 0, 0, 1, 2, 2});
   on_threads(world.size(), [&](int rank) {
     std::vector<std::unique_ptr<Communicator>> open;
-    for (size_t slot = 0; slot < sets.size(); ++slot) {
-      const bool member = std::count(sets[slot].begin(), sets[slot].end(), rank) > 0;
-      open.push_back(member ? world.transport(rank).open(static_cast<int>(slot), sets[slot]) : nullptr);
+    for (size_t id = 0; id < sets.size(); ++id) {
+      const bool member = std::count(sets[id].begin(), sets[id].end(), rank) > 0;
+      open.push_back(member ? world.transport(rank).open(static_cast<int>(id), sets[id]) : nullptr);
     }
     Random shared(8);
     for (uint64_t operation = 3000; operation < 3200; ++operation) {
-      const size_t slot = pick(shared, sets.size());
+      const size_t id = pick(shared, sets.size());
       const size_t bytes = random_bytes(shared);
-      if (open[slot] != nullptr) random_operation(*open[slot], world.hosts_of(sets[slot]), bytes, operation);
+      if (open[id] != nullptr)
+        random_operation(*open[id], bytes, operation, by_host(world.hosts_of(sets[id])));
     }
   });
 }
 
-TEST(slots_are_used_again) {
+TEST(ids_are_used_again) {
   HostWorld world({0, 1, 0, 1, 2});
   on_threads(world.size(), [&](int rank) {
     Transport& transport = world.transport(rank);
@@ -451,17 +201,19 @@ TEST(slots_are_used_again) {
       for (int peer = 0; peer < world.size(); ++peer) {
         if (pick(shared, 4) > 0) members.push_back(peer);
       }
-      const int slot = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
+      const int id = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
       const bool member = std::count(members.begin(), members.end(), rank) > 0;
-      std::unique_ptr<Communicator> set = member ? transport.open(slot, members) : nullptr;
+      std::unique_ptr<Communicator> set = member ? transport.open(id, members) : nullptr;
       for (uint64_t i = 0; i < 4; ++i) {
         const size_t bytes = random_bytes(shared), world_bytes = random_bytes(shared);
-        if (set != nullptr) random_operation(*set, world.hosts_of(members), bytes, 4000 + 10 * round + i);
-        random_operation(*everyone, world.hosts_of(world.everyone()), world_bytes, 5000 + 10 * round + i);
+        if (set != nullptr)
+          random_operation(*set, bytes, 4000 + 10 * round + i, by_host(world.hosts_of(members)));
+        random_operation(*everyone, world_bytes, 5000 + 10 * round + i,
+                         by_host(world.hosts_of(world.everyone())));
         if (i == 2) set.reset();
       }
       CHECK(everyone->barrier().ok());
-      transport.reset(slot);
+      transport.reset(id);
       CHECK(everyone->barrier().ok());
     }
   });

@@ -1,17 +1,20 @@
 // What an allreduce gives while ranks have joined: the reduction of the others' values, as if there were no
-// more ranks; only Average still divides by the number of all.
+// more ranks; only Average still divides by the number of all. And how ranks join and come back.
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.h"
 #include "engine/executor.h"
+#include "every_world.h"
 #include "kernels/kernels.h"
 #include "thread_world.h"
 
@@ -208,9 +211,9 @@ TEST(groups_of_mixed_types_while_a_rank_has_joined) {
       float floats[2] = {-3, static_cast<float>(rank.rank)};
       int16_t shorts[2] = {-5, static_cast<int16_t>(rank.rank)};
       uint8_t truths[2] = {1, 0};
-      hvd_tensor tensors[] = {{floats, floats, &two, 1, HVD_FLOAT32},
-                              {shorts, shorts, &two, 1, HVD_INT16},
-                              {truths, truths, &two, 1, HVD_BOOL}};
+      hvd_tensor tensors[] = {{floats, floats, &two, 1, HVD_FLOAT32, HVD_CPU, 0},
+                              {shorts, shorts, &two, 1, HVD_INT16, HVD_CPU, 0},
+                              {truths, truths, &two, 1, HVD_BOOL, HVD_CPU, 0}};
       hvd_request request = Rank::request(HVD_ALLREDUCE, "group");
       request.reduce_op = HVD_MIN;
       request.prescale = 2.0;
@@ -227,7 +230,7 @@ TEST(groups_of_mixed_types_while_a_rank_has_joined) {
 
 // The coordinator lets neither happen; if it did, memory must not be what suffers.
 TEST(an_operation_without_a_fitting_task_is_an_error) {
-  auto transport = make_local_transport();
+  auto transport = make_single_transport();
   Executor executor(transport.get(), 0, 1);
   for (int kind : {HVD_ALLGATHER, HVD_BROADCAST, HVD_ALLTOALL, HVD_REDUCESCATTER, HVD_ADD_PROCESS_SET}) {
     auto agreement = std::make_shared<wire::Agreement>();
@@ -244,12 +247,95 @@ TEST(an_operation_without_a_fitting_task_is_an_error) {
   agreement->common.tensors = {{DataType::kFloat32, {1000}}};
   float one = 1;
   int64_t length = 1;
-  hvd_tensor tensor{&one, &one, &length, 1, HVD_FLOAT32};
+  hvd_tensor tensor{&one, &one, &length, 1, HVD_FLOAT32, HVD_CPU, 0};
   hvd_request request = Rank::request(HVD_ALLREDUCE, "late");
   request.tensor_count = 1;
   request.tensors = &tensor;
   const Status status = executor.run({{agreement, std::make_shared<Task>(request)}});
   CHECK(!status.ok() && status.text().find("after this rank had joined") != std::string::npos);
+}
+
+TEST(join_lets_the_others_go_on) {
+  in_every_world([](Rank& rank) {
+    for (int round = 0; round < 2; ++round) {
+      for (int step = 0; step <= rank.rank; ++step) {
+        std::vector<float> data(1000, 1.0f);
+        CHECK(rank.allreduce("step" + std::to_string(step), data) == HVD_OK);
+        // Ranks below `step` have joined or are about to; exactly those with rank >= step submit this name.
+        for (float value : data) CHECK(value == static_cast<float>(rank.size - step));
+      }
+      int64_t last = -1;
+      CHECK(rank.simple(HVD_JOIN, "join.noname", &last) == HVD_OK);
+      CHECK(last == rank.size - 1);
+    }
+  });
+}
+
+TEST(join_loses_nothing_that_is_pending) {
+  in_every_world([](Rank& rank) {
+    for (int round = 0; round < 5; ++round) {
+      constexpr size_t kTensors = 10;
+      std::vector<std::vector<float>> data(kTensors);
+      std::vector<hvd_handle> handles;
+      for (size_t i = 0; i < kTensors && rank.rank == 0; ++i) {
+        data[i] = values(3, 5);
+        handles.push_back(rank.allreduce_async("only on 0, " + std::to_string(i), data[i]));
+      }
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+      for (size_t i = 0; i < handles.size(); ++i) CHECK(data[i] == values(3, 5));
+    }
+  });
+}
+
+TEST(a_rank_that_has_joined_submits_nothing_until_it_is_back) {
+  std::atomic<bool> refused{false};
+  ThreadWorld(2).run([&](Rank& rank) {
+    std::vector<float> data = values(rank.rank, 10);
+    std::vector<float> other = data;
+    if (rank.rank == 0) {
+      hvd_handle join = rank.submit(Rank::request(HVD_JOIN, "join.noname"));
+      CHECK(rank.allreduce_async("early", other) == HVD_INVALID_ARGUMENT);
+      const std::string text = hvd_last_error();
+      CHECK(text.find("'early'") != std::string::npos &&
+            text.find("join() has returned") != std::string::npos);
+      refused = true;
+      CHECK(rank.finish(join) == HVD_OK);
+    } else {
+      while (!refused) std::this_thread::yield();
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+    }
+    CHECK(rank.allreduce("early", data) == HVD_OK);
+    check_sum(data, 2);
+  });
+}
+
+// Whichever of two threads is faster: what is accepted before the join is announced before it, too.
+TEST(another_thread_submits_while_a_rank_joins) {
+  std::atomic<int> submitted{0}, ended{0};
+  ThreadWorld(2).run([&](Rank& rank) {
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::vector<float>> data(100, std::vector<float>(3, 1.0f));
+      std::vector<hvd_handle> handles;
+      std::thread other([&] {
+        for (size_t i = 0; i < data.size() && rank.rank == 0; ++i) {
+          hvd_handle handle = rank.allreduce_async("t" + std::to_string(i), data[i]);
+          if (handle == HVD_INVALID_ARGUMENT) break;
+          handles.push_back(handle);
+          submitted++;
+        }
+        if (rank.rank == 0) ended++;
+      });
+      if (rank.rank == 0) {
+        for (int before = submitted; submitted < before + 5 && ended <= round;) std::this_thread::yield();
+      } else {
+        while (ended <= round) std::this_thread::yield();
+      }
+      CHECK(rank.simple(HVD_JOIN, "join.noname") == HVD_OK);
+      other.join();
+      for (hvd_handle handle : handles) CHECK(rank.finish(handle) == HVD_OK);
+    }
+  });
 }
 
 int main(int argc, char** argv) {

@@ -12,97 +12,13 @@
 #include <vector>
 
 #include "kernels/kernels.h"
-#include "kernels/neutral.h"
 #include "tests/check.h"
-#include "tests/float_modes.h"
+#include "tests/kernel_data.h"
 #include "tests/kernel_reference.h"
 
-using namespace hvd;
-using namespace kernel_reference;
+using namespace kernel_data;
 
 namespace {
-
-constexpr DataType kAll[] = {
-    DataType::kUint8, DataType::kInt8,      DataType::kUint16,    DataType::kInt16,   DataType::kInt32,
-    DataType::kInt64, DataType::kFloat16,   DataType::kBfloat16,  DataType::kFloat32, DataType::kFloat64,
-    DataType::kBool,  DataType::kComplex64, DataType::kComplex128};
-constexpr DataType kFloating[] = {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32,
-                                  DataType::kFloat64};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
-
-std::vector<const char*> available() {
-  std::vector<const char*> names;
-  const char* before = kernels::instruction_set();
-  for (const char* name : {"generic", "avx2", "avx512"})
-    if (kernels::use_instruction_set(name)) names.push_back(name);
-  CHECK(kernels::use_instruction_set(before));
-  return names;
-}
-
-template <class Body>
-void with_each_set(Body body) {
-  const char* before = kernels::instruction_set();
-  for (const char* name : available()) {
-    CHECK(kernels::use_instruction_set(name));
-    body(name);
-  }
-  CHECK(kernels::use_instruction_set(before));
-}
-
-// ---- data
-// -----------------------------------------------------------------------------------------------------
-
-std::mt19937_64 random_bits(7);
-
-template <class F>
-F odd_float() {
-  constexpr F specials[] = {F(0.0), -F(0.0), F(INFINITY), -F(INFINITY), F(NAN), F(1.0), F(-1.0)};
-  const uint64_t draw = random_bits();
-  if (draw % 8 == 0) return specials[draw / 8 % 7];
-  if (draw % 8 == 1) return std::numeric_limits<F>::denorm_min() * static_cast<F>(draw / 8 % 1000);
-  return static_cast<F>(
-      std::ldexp(static_cast<double>(static_cast<int64_t>(draw)), static_cast<int>(draw % 37) - 80));
-}
-
-template <class T>
-T odd_value() {
-  if constexpr (std::is_floating_point_v<T>) {
-    return odd_float<T>();
-  } else if constexpr (std::is_same_v<T, Truth>) {
-    return {static_cast<uint8_t>(random_bits() % 2 ? 0 : random_bits() % 4)};
-  } else if constexpr (std::is_class_v<T>) {
-    return {static_cast<uint16_t>(random_bits())};
-  } else {
-    return static_cast<T>(random_bits());
-  }
-}
-
-// `count` elements that begin `shift` elements after a cache line, between guards that must survive.
-template <class T>
-class Array {
- public:
-  Array(size_t count, size_t shift) : count_(count), memory_(count * sizeof(T) + 256) {
-    const size_t base = -reinterpret_cast<uintptr_t>(memory_.data()) % 64;
-    begin_ = reinterpret_cast<T*>(memory_.data() + base + 64 + shift % (64 / sizeof(T)) * sizeof(T));
-    std::memset(memory_.data(), 0x5a, memory_.size());
-  }
-  void randomise() {
-    for (size_t i = 0; i < count_; ++i) begin_[i] = odd_value<T>();
-  }
-  T* data() { return begin_; }
-  T& operator[](size_t i) { return begin_[i]; }
-  bool guards_intact() const {
-    const unsigned char* first = reinterpret_cast<const unsigned char*>(begin_);
-    for (const unsigned char& byte : memory_)
-      if ((&byte < first || &byte >= first + count_ * sizeof(T)) && byte != 0x5a) return false;
-    return true;
-  }
-
- private:
-  size_t count_;
-  std::vector<unsigned char> memory_;
-  T* begin_;
-};
 
 struct Variant {
   int n;
@@ -189,7 +105,7 @@ TEST(reduce_takes_many_sources) {
     check_variants({type, ReduceOp::kSum, 1.0}, {300}, {9001});
 }
 
-TEST(reduce_handles_blocks) {
+TEST(reduce_handles_chunks) {
   for (DataType type : kAll) check_variants({type, ReduceOp::kSum, 0.5}, {2}, {8192, 20011});
   for (DataType type : kAll) check_variants({type, ReduceOp::kMin, 1.0}, {3}, {20011});
 }
@@ -223,7 +139,6 @@ TEST(integers_out_of_range_saturate) {
 }
 
 // ---- all 16-bit values
-// ----------------------------------------------------------------------------------------
 
 template <class T>
 void check_all_values(DataType type) {
@@ -277,7 +192,6 @@ TEST(nan_stays_quiet) {
 }
 
 // ---- instruction sets against each other
-// ----------------------------------------------------------------------
 
 // The same bytes, NaNs aside: which of two NaN payloads survives an addition is the compiler's choice.
 template <class T>
@@ -353,7 +267,6 @@ TEST(unknown_instruction_set_is_refused) {
 }
 
 // ---- scale, copy, adasum
-// --------------------------------------------------------------------------------------
 
 TEST(scale_in_place_and_out_of_place) {
   for (DataType type : kAll) {
@@ -443,216 +356,7 @@ TEST(combine_matches_the_reference) {
   }
 }
 
-// ---- exact averages, neutral elements
-// -------------------------------------------------------------------------
-
-template <class T>
-T average_of(const std::vector<T>& values, double factor) {
-  __int128 sum = 0;
-  for (T x : values) sum += x;
-  const auto n = static_cast<int>(values.size());
-  if (factor == 1.0) return static_cast<T>(sum / n);
-  const double y = static_cast<double>(sum) * factor / n;
-  constexpr T least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
-  return y <= static_cast<double>(least) ? least : y >= static_cast<double>(most) ? most : static_cast<T>(y);
-}
-
-template <class T>
-void check_average(DataType type, int n, double factor) {
-  constexpr size_t kCount = 1003;
-  constexpr T least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
-  std::vector<std::vector<T>> values(kCount, std::vector<T>(static_cast<size_t>(n)));
-  for (std::vector<T>& ranks : values)
-    for (T& x : ranks) x = static_cast<T>(random_bits());
-  std::fill(values[0].begin(), values[0].end(), most);
-  std::fill(values[1].begin(), values[1].end(), least);
-  for (T& x : values[2]) x = random_bits() % 2 ? least : most;
-  for (size_t i = 3; i < 100; ++i)
-    for (T& x : values[i]) x = static_cast<T>(random_bits() % 7 - 3);
-  with_each_set([&](const char*) {
-    const kernels::Wide wide = kernels::wide_for(type, n);
-    std::vector<uint8_t> sums(kCount * wide.bytes()), one(sums.size());
-    const void* sources[2] = {sums.data(), one.data()};
-    Array<T> own(kCount, 1), result(kCount, 3);
-    for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
-      for (size_t i = 0; i < kCount; ++i) own[i] = values[i][r];
-      kernels::widen(type, n, one.data(), own.data(), kCount);
-      kernels::reduce({wide.type, ReduceOp::kSum, 1.0}, sums.data(), nullptr, sources, 2, kCount * wide.per);
-    }
-    kernels::divide(type, n, factor, result.data(), sums.data(), kCount);
-    for (size_t i = 0; i < kCount; ++i) CHECK(result[i] == average_of(values[i], factor));
-    CHECK(result.guards_intact());
-  });
-}
-
-TEST(averages_of_integers_are_exact) {
-  for (int n : {1, 2, 3, 7, 49, 256})
-    for (double factor : {1.0, 0.5, 49.0, -1e30}) {
-      check_average<uint8_t>(DataType::kUint8, n, factor);
-      check_average<int8_t>(DataType::kInt8, n, factor);
-      check_average<uint16_t>(DataType::kUint16, n, factor);
-      check_average<int16_t>(DataType::kInt16, n, factor);
-      check_average<int32_t>(DataType::kInt32, n, factor);
-      check_average<int64_t>(DataType::kInt64, n, factor);
-    }
-}
-
-TEST(more_ranks_than_fit_in_32_bits) {
-  for (int n : {1 << 15, (1 << 15) + 1, 1 << 22}) {
-    const uint16_t small = UINT16_MAX;
-    const int32_t large = INT32_MIN;
-    const auto average = [&](DataType type, const void* value, void* to) {
-      alignas(8) uint8_t one[8];
-      kernels::widen(type, n, one, value, 1);
-      // The sum of n equal values.
-      if (kernels::wide_for(type, n).type == DataType::kInt32) {
-        int32_t sum;
-        std::memcpy(&sum, one, sizeof sum);
-        CHECK(!__builtin_mul_overflow(sum, n, &sum));
-        kernels::divide(type, n, 1.0, to, &sum, 1);
-      } else {
-        double sum;
-        std::memcpy(&sum, one, sizeof sum);
-        sum *= n;
-        kernels::divide(type, n, 1.0, to, &sum, 1);
-      }
-    };
-    uint16_t small_average;
-    int32_t large_average;
-    average(DataType::kUint16, &small, &small_average);
-    average(DataType::kInt32, &large, &large_average);
-    CHECK(small_average == small && large_average == large);
-  }
-}
-
-// Bits that survive the company of neutral elements, whatever the order; NaNs as NaNs.
-template <class T>
-void check_neutral(DataType type, ReduceOp op, size_t per) {
-  constexpr size_t kCount = 513;
-  const size_t scalars = kCount * per;
-  Array<T> values(scalars, 1), neutral(scalars, 2), to(scalars, 3);
-  values.randomise();
-  if constexpr (std::is_same_v<T, Truth>)
-    for (size_t i = 0; i < scalars; ++i) values[i].byte = values[i].byte != 0;
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Brain>) values[0].bits = 0x8000;
-  kernels::fill_neutral(type, op, neutral.data(), kCount);
-  CHECK(neutral.guards_intact());
-  const ReduceOp applied = op == ReduceOp::kAverage || op == ReduceOp::kAdasum ? ReduceOp::kSum : op;
-  for (size_t place = 0; place < 3; ++place) {
-    const void* sources[3] = {neutral.data(), neutral.data(), neutral.data()};
-    sources[place] = values.data();
-    kernels::reduce({type, applied, 1.0}, to.data(), nullptr, sources, 3, kCount);
-    for (size_t i = 0; i < scalars; ++i) CHECK(same(to[i], values[i]));
-  }
-}
-
-TEST(neutral_elements_change_nothing) {
-  for (DataType type : kAll)
-    for (ReduceOp op : {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kAdasum, ReduceOp::kMin, ReduceOp::kMax,
-                        ReduceOp::kProduct})
-      if (!is_complex(type) || op == ReduceOp::kSum || op == ReduceOp::kAverage)
-        with_type(type, [&](auto zero, int per) {
-          check_neutral<decltype(zero)>(type, op, static_cast<size_t>(per));
-        });
-  uint8_t averaged = 1;  // the average of bool is "and", but not with ranks that have nothing
-  kernels::fill_neutral(DataType::kBool, ReduceOp::kAverage, &averaged, 1);
-  CHECK(averaged == 0);
-}
-
-// ---- floating-point modes
-// -------------------------------------------------------------------------------------
-
-// Runs `body`, which returns bytes, in the normal mode and in others; they must be the same, and so must the
-// thread's mode be afterwards.
-template <class Body>
-void in_every_mode(Body body) {
-  const std::vector<uint8_t> expected = body();
-  for (uint64_t mode : float_modes::kOdd) {
-    std::vector<uint8_t> result;
-    {
-      const float_modes::Odd odd(mode);
-      result = body();
-      CHECK(float_modes::get() == mode);
-    }
-    CHECK(result == expected);
-  }
-}
-
-template <class T>
-void check_modes(DataType type) {
-  constexpr size_t kCount = 1003;
-  using Acc = typename Reference<T>::Acc;
-  std::vector<T> a(kCount), b(kCount), to(kCount);
-  for (size_t i = 0; i < kCount; ++i) {
-    // Subnormal results of subnormal and of normal numbers, and roundings. No NaN, whose bits may differ.
-    const auto tiny = [] {
-      const auto x = static_cast<Acc>(random_bits() % 2001) - 1000;
-      return x * std::numeric_limits<Acc>::denorm_min();
-    };
-    const auto any = [] { return static_cast<Acc>(static_cast<int64_t>(random_bits())); };
-    Acc x = i % 2 ? tiny() : any() * static_cast<Acc>(0x1p-60), y = i % 2 ? tiny() : any();
-    if constexpr (std::is_same_v<T, Half>) {
-      a[i] = {static_cast<uint16_t>(random_bits() & 0xbbff)},
-      b[i] = {static_cast<uint16_t>(random_bits() & 0x83ff)};
-    } else if constexpr (std::is_same_v<T, Brain>) {
-      a[i] = narrow_brain(x), b[i] = narrow_brain(y);
-    } else {
-      a[i] = x, b[i] = y;
-    }
-  }
-  const void* sources[2] = {a.data(), b.data()};
-  const auto bytes = [&] {
-    const auto* first = reinterpret_cast<const uint8_t*>(to.data());
-    return std::vector<uint8_t>(first, first + to.size() * sizeof(T));
-  };
-  with_each_set([&](const char*) {
-    for (double factor : {1.0, 1.0 / 3})
-      in_every_mode([&] {
-        kernels::reduce({type, ReduceOp::kSum, factor}, to.data(), nullptr, sources, 2, kCount);
-        return bytes();
-      });
-    in_every_mode([&] {
-      kernels::reduce({type, ReduceOp::kProduct, 1.0}, to.data(), nullptr, sources, 2, kCount);
-      return bytes();
-    });
-    in_every_mode([&] {
-      kernels::reduce({type, ReduceOp::kMin, 1.0}, to.data(), nullptr, sources, 2, kCount);
-      return bytes();
-    });
-    in_every_mode([&] {
-      kernels::scale(type, to.data(), a.data(), kCount, 0.7);
-      return bytes();
-    });
-    in_every_mode([&] {
-      kernels::combine(type, to.data(), a.data(), b.data(), kCount, 0.3, 0.9);
-      return bytes();
-    });
-    in_every_mode([&] {
-      double dots[3] = {};
-      kernels::dots(type, a.data(), b.data(), kCount, dots);
-      const auto* first = reinterpret_cast<const uint8_t*>(dots);
-      return std::vector<uint8_t>(first, first + sizeof dots);
-    });
-  });
-}
-
-TEST(the_callers_floating_point_mode_is_of_no_account) {
-  for (DataType type : kFloating)
-    with_floating_type(type, [&](auto zero) { check_modes<decltype(zero)>(type); });
-  const std::vector<int64_t> values = {INT64_MAX, INT64_MIN, 1, -1, 1000000007, -999999999999999999};
-  with_each_set([&](const char*) {
-    in_every_mode([&] {
-      std::vector<int64_t> wide(2 * values.size()), to(values.size());
-      kernels::widen(DataType::kInt64, 3, wide.data(), values.data(), values.size());
-      kernels::divide(DataType::kInt64, 3, 0.7, to.data(), wide.data(), values.size());
-      const auto* first = reinterpret_cast<const uint8_t*>(to.data());
-      return std::vector<uint8_t>(first, first + to.size() * sizeof to[0]);
-    });
-  });
-}
-
 // ---- throughput
-// -----------------------------------------------------------------------------------------------
 
 // Bytes of the sources per second, the best of several runs.
 double throughput(DataType type, int n, size_t bytes, bool copying) {

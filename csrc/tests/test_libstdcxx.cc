@@ -1,14 +1,14 @@
-// The layouts in tensorflow/libstdcxx.h against the library itself, if this compiler has it.
+// The layouts in adapters/libstdcxx.h against the library itself, if this compiler has it.
 #include <array>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "adapters/libstdcxx.h"
 #include "check.h"
-#include "tensorflow/libstdcxx.h"
 
-using namespace hvd::tensorflow::libstdcxx;
+using namespace hvd::libstdcxx;
 
 #if defined(__GLIBCXX__)
 

@@ -3,11 +3,12 @@
 
 #include "check.h"
 #include "engine/negotiation.h"
+#include "test_knobs.h"
 
 namespace {
 
 using namespace hvd;
-using wire::Descriptor;
+using wire::Request;
 
 const Negotiation::Time kStart{};
 const std::vector<uint8_t> kIdle(8, 0);
@@ -18,39 +19,42 @@ std::vector<uint8_t> busy(int rank) {
   return ranks;
 }
 
-Negotiation::Options options(int size, int64_t fusion = 1 << 20, int cache = 8) {
-  return {size, fusion, cache, false};
+Negotiation make_negotiation(int size, int64_t fusion = 1 << 20, int cache = 8) {
+  hvd_knobs knobs = test_knobs();
+  knobs.fusion_threshold = fusion;
+  knobs.cache_capacity = cache;
+  return Negotiation(size, knobs);
 }
 
-Descriptor allreduce(const std::string& name, int64_t count = 4, DataType type = DataType::kFloat32,
-                     int set = 0) {
-  Descriptor descriptor;
-  descriptor.kind = HVD_ALLREDUCE;
-  descriptor.name = name;
-  descriptor.process_set = set;
-  descriptor.tensors = {{type, {count}}};
-  return descriptor;
+Request allreduce(const std::string& name, int64_t count = 4, DataType type = DataType::kFloat32,
+                  int set = 0) {
+  Request request;
+  request.kind = HVD_ALLREDUCE;
+  request.name = name;
+  request.process_set = set;
+  request.tensors = {{type, {count}}};
+  return request;
 }
 
-Descriptor simple(int kind, const std::string& name, std::vector<int32_t> numbers = {}) {
-  Descriptor descriptor;
-  descriptor.kind = kind;
-  descriptor.name = name;
-  descriptor.numbers = std::move(numbers);
-  return descriptor;
+Request simple(int kind, const std::string& name, std::vector<int32_t> numbers = {}) {
+  Request request;
+  request.kind = kind;
+  request.name = name;
+  request.numbers = std::move(numbers);
+  return request;
 }
 
-Descriptor remove_set(int set) {
-  Descriptor descriptor = simple(HVD_REMOVE_PROCESS_SET, "remove");
-  descriptor.root_rank = set;
-  return descriptor;
+Request remove_set(int set) {
+  Request request = simple(HVD_REMOVE_PROCESS_SET, "remove");
+  request.root_rank = set;
+  return request;
 }
 
-Descriptor gather(const std::string& name, std::vector<int64_t> shape) {
-  Descriptor descriptor = allreduce(name);
-  descriptor.kind = HVD_ALLGATHER;
-  descriptor.tensors[0].shape = std::move(shape);
-  return descriptor;
+Request gather(const std::string& name, std::vector<int64_t> shape) {
+  Request request = allreduce(name);
+  request.kind = HVD_ALLGATHER;
+  request.tensors[0].shape = std::move(shape);
+  return request;
 }
 
 // The name of what a release runs or fails; only the first of fused ones.
@@ -63,14 +67,14 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-void from_all(Negotiation& negotiation, int size, const Descriptor& descriptor) {
-  for (int rank = 0; rank < size; ++rank) negotiation.request(rank, descriptor, kStart);
+void from_all(Negotiation& negotiation, int size, const Request& request) {
+  for (int rank = 0; rank < size; ++rank) negotiation.request(rank, request, kStart);
 }
 
 }  // namespace
 
 TEST(nothing_runs_before_everyone_has_it) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   negotiation.request(2, allreduce("x"), kStart);
   negotiation.request(0, allreduce("x"), kStart);
   CHECK(!negotiation.has_ready());
@@ -80,7 +84,7 @@ TEST(nothing_runs_before_everyone_has_it) {
 }
 
 TEST(fuses_up_to_the_threshold_and_only_what_fits_together) {
-  Negotiation negotiation(options(2, 100));
+  Negotiation negotiation = make_negotiation(2, 100);
   for (int i = 0; i < 10; ++i)
     from_all(negotiation, 2, allreduce("f" + std::to_string(i), 10));  // 40 bytes each
   from_all(negotiation, 2, allreduce("d", 5, DataType::kFloat64));
@@ -91,13 +95,13 @@ TEST(fuses_up_to_the_threshold_and_only_what_fits_together) {
 }
 
 TEST(no_fusion_when_switched_off) {
-  Negotiation negotiation(options(1, 0));
+  Negotiation negotiation = make_negotiation(1, 0);
   for (int i = 0; i < 3; ++i) from_all(negotiation, 1, allreduce("f" + std::to_string(i)));
   CHECK(negotiation.release(kIdle).size() == 3);
 }
 
 TEST(holds_only_sets_whose_first_member_is_busy) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   from_all(negotiation, 3, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}));
   CHECK(negotiation.release(kIdle).size() == 1);
   from_all(negotiation, 3, allreduce("all"));
@@ -119,7 +123,7 @@ TEST(holds_only_sets_whose_first_member_is_busy) {
 }
 
 TEST(a_set_is_not_removed_before_its_last_operation) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   from_all(negotiation, 3, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}));
   CHECK(negotiation.release(kIdle).size() == 1);
   for (int rank : {1, 2}) negotiation.request(rank, allreduce("some", 4, DataType::kFloat32, 1), kStart);
@@ -135,7 +139,7 @@ TEST(a_set_is_not_removed_before_its_last_operation) {
 }
 
 TEST(what_is_ready_outlives_its_process_set) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {1}));
   CHECK(negotiation.release(kIdle).size() == 1);
   negotiation.request(1, allreduce("x", 4, DataType::kFloat32, 1), kStart);
@@ -145,7 +149,7 @@ TEST(what_is_ready_outlives_its_process_set) {
 }
 
 TEST(nobody_comes_back_from_join_while_standing_in) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   from_all(negotiation, 3, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}));
   CHECK(negotiation.release(kIdle).size() == 1);
   negotiation.request(2, allreduce("some", 4, DataType::kFloat32, 1), kStart);
@@ -156,7 +160,7 @@ TEST(nobody_comes_back_from_join_while_standing_in) {
 }
 
 TEST(second_time_goes_by_id) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, allreduce("x"));
   uint32_t id = negotiation.release(kIdle)[0].operation.items[0].fresh->id;
   CHECK(id != 0);
@@ -166,7 +170,7 @@ TEST(second_time_goes_by_id) {
 }
 
 TEST(a_changed_request_is_checked_against_the_remembered_one) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, allreduce("x", 4));
   uint32_t id = negotiation.release(kIdle)[0].operation.items[0].fresh->id;
   negotiation.cached(0, id, kStart);
@@ -183,7 +187,7 @@ TEST(a_changed_request_is_checked_against_the_remembered_one) {
 }
 
 TEST(one_evicted_while_ready_travels_whole) {
-  Negotiation negotiation(options(1, 0, 1));
+  Negotiation negotiation = make_negotiation(1, 0, 1);
   from_all(negotiation, 1, allreduce("a"));
   uint32_t a = negotiation.release(kIdle)[0].operation.items[0].fresh->id;
   negotiation.cached(0, a, kStart);          // ready, not yet released
@@ -194,13 +198,13 @@ TEST(one_evicted_while_ready_travels_whole) {
 }
 
 TEST(names_from_a_counter_are_not_remembered) {
-  Negotiation negotiation(options(1));
+  Negotiation negotiation = make_negotiation(1);
   from_all(negotiation, 1, allreduce("allreduce.noname.7"));
   CHECK(negotiation.release(kIdle)[0].operation.items[0].fresh->id == 0);
 }
 
 TEST(join_completes_what_was_waiting) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   negotiation.request(0, allreduce("x"), kStart);
   negotiation.request(1, simple(HVD_JOIN, "join.noname"), kStart);
   CHECK(!negotiation.has_ready());
@@ -217,7 +221,7 @@ TEST(join_completes_what_was_waiting) {
 }
 
 TEST(the_last_join_finishes_what_is_pending_first_in_order_of_arrival) {
-  Negotiation negotiation(options(2, 0));
+  Negotiation negotiation = make_negotiation(2, 0);
   std::vector<std::string> expected, names;
   for (int i = 0; i < 20; ++i) {
     expected.push_back("x" + std::to_string(i));
@@ -230,7 +234,7 @@ TEST(the_last_join_finishes_what_is_pending_first_in_order_of_arrival) {
 }
 
 TEST(joining_keeps_a_partly_voted_addition_pending) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   negotiation.request(0, simple(HVD_ADD_PROCESS_SET, "add", {1}), kStart);
   from_all(negotiation, 2, simple(HVD_JOIN, "join.noname"));
   CHECK(negotiation.release(kIdle).size() == 1 && negotiation.has_votes());
@@ -240,7 +244,7 @@ TEST(joining_keeps_a_partly_voted_addition_pending) {
 }
 
 TEST(who_failed_to_join_has_not_joined) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   negotiation.request(0, simple(HVD_JOIN, "same"), kStart);
   for (int rank : {1, 2}) negotiation.request(rank, allreduce("same"), kStart);
   auto releases = negotiation.release(kIdle);
@@ -251,7 +255,7 @@ TEST(who_failed_to_join_has_not_joined) {
 }
 
 TEST(failures_go_to_exactly_those_who_voted) {
-  Negotiation negotiation(options(4));
+  Negotiation negotiation = make_negotiation(4);
   from_all(negotiation, 4, simple(HVD_ADD_PROCESS_SET, "add", {0, 1, 2}));
   CHECK(negotiation.release(kIdle).size() == 1);
   negotiation.request(2, allreduce("x", 4, DataType::kFloat32, 1), kStart);
@@ -270,7 +274,7 @@ TEST(failures_go_to_exactly_those_who_voted) {
 }
 
 TEST(a_vote_counts_once) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   for (int i = 0; i < 2; ++i) negotiation.request(0, allreduce("x"), kStart);
   CHECK(!negotiation.has_ready());
   negotiation.request(1, allreduce("x"), kStart);
@@ -278,7 +282,7 @@ TEST(a_vote_counts_once) {
 }
 
 TEST(what_follows_a_forgotten_id_waits_for_the_answer) {
-  Negotiation negotiation(options(2, 0, 1));
+  Negotiation negotiation = make_negotiation(2, 0, 1);
   from_all(negotiation, 2, allreduce("a"));
   uint32_t a = negotiation.release(kIdle)[0].operation.items[0].fresh->id;
   from_all(negotiation, 2, allreduce("b"));  // pushes "a" out
@@ -304,7 +308,7 @@ TEST(what_follows_a_forgotten_id_waits_for_the_answer) {
 }
 
 TEST(all_remove_the_same_set) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {0}));
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {1}));
   negotiation.request(0, remove_set(1), kStart);
@@ -315,10 +319,10 @@ TEST(all_remove_the_same_set) {
 }
 
 TEST(scalars_are_named_for_what_they_are) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, gather("g", {}));
   CHECK(contains(negotiation.release(kIdle)[0].operation.text, "at least one dimension"));
-  Descriptor alltoall = gather("a", {});
+  Request alltoall = gather("a", {});
   alltoall.kind = HVD_ALLTOALL;
   from_all(negotiation, 2, alltoall);
   CHECK(contains(negotiation.release(kIdle)[0].operation.text, "at least one dimension"));
@@ -328,7 +332,7 @@ TEST(scalars_are_named_for_what_they_are) {
 }
 
 TEST(what_is_impossible_only_together_is_refused) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, gather("rows", {int64_t{1} << 62, 0}));
   from_all(negotiation, 2, gather("bytes", {int64_t{1} << 60}));
   auto releases = negotiation.release(kIdle);
@@ -341,7 +345,7 @@ TEST(what_is_impossible_only_together_is_refused) {
 }
 
 TEST(process_set_ids_are_reused_and_removal_fails_what_is_pending) {
-  Negotiation negotiation(options(2));
+  Negotiation negotiation = make_negotiation(2);
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {0}));
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {1}));
   from_all(negotiation, 2, simple(HVD_ADD_PROCESS_SET, "add", {0, 1}));  // the world itself
@@ -358,7 +362,7 @@ TEST(process_set_ids_are_reused_and_removal_fails_what_is_pending) {
 }
 
 TEST(stalled_operations_name_who_is_missing_once) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   negotiation.request(1, allreduce("slow"), kStart);
   auto later = kStart + std::chrono::seconds(61);
   CHECK(negotiation.newly_stalled(kStart + std::chrono::seconds(59), 60).empty());
@@ -368,7 +372,7 @@ TEST(stalled_operations_name_who_is_missing_once) {
 }
 
 TEST(joined_ranks_are_missing_only_where_they_must_vote) {
-  Negotiation negotiation(options(3));
+  Negotiation negotiation = make_negotiation(3);
   negotiation.request(0, allreduce("slow"), kStart);
   negotiation.request(0, simple(HVD_ADD_PROCESS_SET, "add", {1}), kStart);
   negotiation.request(1, simple(HVD_JOIN, "join.noname"), kStart);

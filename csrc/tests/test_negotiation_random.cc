@@ -12,16 +12,13 @@
 #include <stdexcept>
 
 #include "engine/negotiation.h"
+#include "kinds.h"
+#include "negotiation_program.h"
 #include "negotiation_reference.h"
 
 namespace {
 
-using hvd::wire::Agreement;
-using hvd::wire::Descriptor;
-using hvd::wire::MessageType;
-using reference::DataType;
-using reference::ReduceOp;
-using reference::Submission;
+using namespace sequences;
 
 // How often things that matter have happened, to see that chance leaves nothing out.
 struct Counts {
@@ -35,238 +32,21 @@ Counts counts{};
     if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
   } while (0)
 
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
-  uint64_t next() {  // splitmix64
-    uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-  int below(int limit) { return static_cast<int>(next() % static_cast<uint64_t>(limit)); }
-  bool one_in(int n) { return below(n) == 0; }
-  template <typename T>
-  T pick(std::initializer_list<T> choices) {
-    return choices.begin()[below(static_cast<int>(choices.size()))];
-  }
-
- private:
-  uint64_t state_;
-};
-
-// ---- what is submitted
-// ------------------------------------------------------------------------------------------
-
-// One line of the program that all ranks follow more or less.
-struct Line {
-  int kind = 0;
-  int set = 0;  // or the set to remove
-  std::string name;
-  int variant = 0;  // what exactly; mostly the same for a name
-  std::vector<int32_t> ranks;
-};
-
-std::vector<int32_t> some_ranks(Random& random, int size) {
-  std::vector<int32_t> ranks;
-  while (ranks.empty())
-    for (int rank = 0; rank < size; ++rank)
-      if (random.one_in(2)) ranks.push_back(rank);
-  return ranks;
-}
-
-std::vector<Line> some_program(Random& random, int size, bool stray_joins) {
-  constexpr int kKinds[] = {HVD_ALLREDUCE, HVD_ALLREDUCE, HVD_ALLREDUCE,     HVD_ALLGATHER,
-                            HVD_BROADCAST, HVD_ALLTOALL,  HVD_REDUCESCATTER, HVD_BARRIER};
-  const int names = 2 + random.below(7), sets = random.below(4), rare = random.pick({10, 24, 60});
-  std::vector<Line> program(static_cast<size_t>(3 + random.below(50)));
-  for (size_t i = 0; i < program.size(); ++i) {
-    Line& line = program[i];
-    const int what = random.below(rare);
-    line.set = random.below(sets + 1);
-    if (static_cast<int>(i) < sets || what < 2) {
-      line.kind = HVD_ADD_PROCESS_SET;
-      line.set = 0;
-      line.name = "add";
-      line.ranks = some_ranks(random, size);
-    } else if (what == 2) {
-      line.kind = HVD_REMOVE_PROCESS_SET;
-      line.set = 1 + random.below(std::max(sets, 1));
-      line.name = random.one_in(4) ? "remove too" : "remove";
-    } else if (what == 3 && !stray_joins) {
-      line.kind = HVD_JOIN;
-      line.set = 0;
-      line.name = "join";
-    } else {
-      const int name = random.below(names);
-      line.kind = kKinds[name];
-      line.name = std::string(1, static_cast<char>('a' + name));
-      if (random.one_in(10)) line.name = "x.noname." + std::to_string(i);
-      line.variant = random.one_in(8) ? random.below(40) : line.kind;
-    }
-  }
-  return program;
-}
-
-// A rank's own part of an operation. Depends on nothing but the line and the rank, so that it is remembered.
-Descriptor describe(const Line& line, int rank, const std::vector<int>& members) {
-  Descriptor descriptor;
-  descriptor.kind = line.kind;
-  descriptor.process_set = line.set;
-  descriptor.name = line.name;
-  if (line.kind == HVD_REMOVE_PROCESS_SET) {
-    descriptor.root_rank = line.set;
-    descriptor.process_set = 0;
-  }
-  if (line.kind == HVD_ADD_PROCESS_SET) descriptor.numbers = line.ranks;
-  if (line.kind >= HVD_BARRIER) return descriptor;
-  Random random(static_cast<uint64_t>(line.variant));
-  const int tensors = line.kind == HVD_ALLTOALL || !random.one_in(6) ? 1 : 2;
-  const int64_t rows = reference::by_rows(line.kind) ? 8 + rank % 2 * random.below(3) : 8;
-  for (int i = 0; i < tensors; ++i) {
-    const auto type = random.pick(
-        {DataType::kFloat32, DataType::kFloat32, DataType::kInt64, DataType::kFloat16, DataType::kComplex64});
-    std::vector<int64_t> shape = {rows, 1 + random.below(3)};
-    if (random.one_in(15)) shape.clear();
-    descriptor.tensors.push_back({type, shape});
-  }
-  if (line.kind == HVD_ALLREDUCE || line.kind == HVD_REDUCESCATTER)
-    descriptor.op = random.pick({ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kSum,
-                                 ReduceOp::kMax, ReduceOp::kAdasum});
-  if (random.one_in(10)) descriptor.prescale = 2.0;
-  if (random.one_in(10)) descriptor.postscale = 0.5;
-  if (line.kind == HVD_BROADCAST)
-    descriptor.root_rank = members[static_cast<size_t>(random.below(static_cast<int>(members.size())))];
-  if (line.kind == HVD_ALLTOALL) descriptor.numbers.assign(members.size(), 1 + (rank + line.variant) % 2);
-  return descriptor;
-}
-
-// What the ranks should have agreed on.
-void spoil(Descriptor* descriptor, Random& random, int size, bool stray_joins) {
-  switch (random.below(8)) {
-    case 0:
-      if (stray_joins && descriptor->process_set == 0 && descriptor->name == "a") {
-        descriptor->kind = HVD_JOIN;
-        descriptor->tensors.clear();
-        descriptor->numbers.clear();
-      }
-      return;
-    case 1:
-      if (descriptor->kind == HVD_BROADCAST || descriptor->kind == HVD_REMOVE_PROCESS_SET)
-        descriptor->root_rank = random.below(size);
-      return;
-    case 2:
-      if (descriptor->kind == HVD_ADD_PROCESS_SET) descriptor->numbers = some_ranks(random, size);
-      return;
-    case 3:
-      descriptor->prescale = 3.0;
-      return;
-    case 4:
-      if (descriptor->kind == HVD_ALLREDUCE) descriptor->op = ReduceOp::kMin;
-      return;
-    default:
-      if (descriptor->tensors.empty() || descriptor->tensors[0].shape.empty()) return;
-      if (random.one_in(3)) {
-        descriptor->tensors[0].type = DataType::kUint8;
-      } else if (random.one_in(3) && descriptor->kind == HVD_ALLREDUCE) {
-        descriptor->kind = HVD_BROADCAST;
-      } else {
-        descriptor->tensors[0].shape[random.one_in(2) ? 0 : 1] += 1;
-      }
-  }
-}
-
-bool same(const Descriptor& a, const Descriptor& b) {
-  return a.kind == b.kind && a.process_set == b.process_set && a.root_rank == b.root_rank && a.op == b.op &&
-         a.prescale == b.prescale && a.postscale == b.postscale && a.name == b.name &&
-         a.tensors == b.tensors && a.numbers == b.numbers;
-}
-
-int64_t bytes_of(const Agreement& agreement) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
-    const auto& tensor = agreement.common.tensors[i];
-    std::vector<int64_t> rows = tensor.shape.empty() ? std::vector<int64_t>{1} : std::vector{tensor.shape[0]};
-    if (!agreement.first_dims.empty()) rows = agreement.first_dims[i];
-    for (int64_t count : rows) {
-      for (size_t d = 1; d < tensor.shape.size(); ++d) count *= tensor.shape[d];
-      bytes += count * static_cast<int64_t>(hvd::size_of(tensor.type));
-    }
-  }
-  return bytes;
-}
-
-// ---- one sequence
-// -----------------------------------------------------------------------------------------------
-
-using Key = std::pair<int, std::string>;
-
-struct ToCoordinator {
-  MessageType type;
-  uint32_t id = 0;
-  Submission* submission = nullptr;
-};
-
-struct ToRank {
-  MessageType type;
-  uint32_t id = 0;
-  std::shared_ptr<const hvd::wire::Operation> operation = nullptr;
-  std::vector<reference::Operation*> expected = {};
-};
-
-struct Remembered {
-  Agreement agreement;
-  Key key;
-  bool mine = false;
-  Descriptor descriptor;
-};
-
-struct Rank {
-  int number = 0;
-  std::vector<Line> program;
-  size_t next = 0;
-  std::map<int, reference::Set> sets;
-  std::map<Key, Submission*> pending;
-  std::map<uint32_t, Remembered> cache;
-  std::map<Key, uint32_t> ids;
-  std::deque<ToCoordinator> outbox;
-  std::deque<ToRank> inbox;
-
-  bool has_pending(int kind, int set = 0) const {
-    for (const auto& entry : pending)
-      if (entry.second->descriptor.kind == kind &&
-          (kind == HVD_JOIN || entry.second->descriptor.root_rank == set))
-        return true;
-    return false;
-  }
-
-  // Engine refuses the rest.
-  bool may_submit(const Descriptor& descriptor) const {
-    auto set = sets.find(descriptor.process_set);
-    if (set == sets.end()) return false;
-    const auto& members = set->second.members;
-    if (!std::binary_search(members.begin(), members.end(), number)) return false;
-    if (pending.count({descriptor.process_set, descriptor.name}) || has_pending(HVD_JOIN)) return false;
-    return descriptor.process_set == 0 || !has_pending(HVD_REMOVE_PROCESS_SET, descriptor.process_set);
-  }
-};
-
 class Sequence {
  public:
   Sequence(uint64_t seed, bool verbose)
       : random_(seed),
         verbose_(verbose),
         size_(random_.pick({1, 2, 2, 3, 3, 4, 5})),
-        options_{size_, random_.pick<int64_t>({0, 100, 300, 1 << 20}), random_.pick({0, 1, 2, 3, 8}),
-                 random_.one_in(4)},
+        knobs_(some_knobs(random_)),
         stray_joins_(random_.one_in(4)),
         spoiled_one_in_(random_.pick({8, 30, 1000})),
-        negotiation_(options_),
+        negotiation_(size_, knobs_),
         reference_(size_),
         ranks_(static_cast<size_t>(size_)),
         arrived_(ranks_.size()) {
     say("%d ranks, fusion threshold %ld, cache capacity %d", size_,
-        static_cast<long>(options_.fusion_threshold), options_.cache_capacity);
+        static_cast<long>(knobs_.fusion_threshold), knobs_.cache_capacity);
     const std::vector<Line> program = some_program(random_, size_, stray_joins_);
     for (int r = 0; r < size_; ++r) {
       Rank& rank = ranks_[static_cast<size_t>(r)];
@@ -353,25 +133,25 @@ class Sequence {
       if (random_.one_in(3)) ++rank.next;
       return true;
     }
-    Descriptor descriptor = describe(line, rank.number, set->second.members);
-    if (random_.one_in(spoiled_one_in_)) spoil(&descriptor, random_, size_, stray_joins_);
-    if (!rank.may_submit(descriptor)) return false;
+    Request request = describe(line, rank.number, set->second.members);
+    if (random_.one_in(spoiled_one_in_)) spoil(&request, random_, size_, stray_joins_);
+    if (!rank.may_submit(request)) return false;
     ++rank.next;
-    submit(rank, std::move(descriptor));
+    submit(rank, std::move(request));
     return true;
   }
 
-  void submit(Rank& rank, Descriptor descriptor) {
+  void submit(Rank& rank, Request request) {
     counts.submitted++;
-    submissions_.push_back({static_cast<int>(submissions_.size()), rank.number, std::move(descriptor)});
+    submissions_.push_back({static_cast<int>(submissions_.size()), rank.number, std::move(request)});
     Submission* submission = &submissions_.back();
-    const Descriptor& own = submission->descriptor;
+    const Request& own = submission->request;
     const Key key{own.process_set, own.name};
     rank.pending[key] = submission;
     auto known = rank.ids.find(key);
     if (known != rank.ids.end()) {
       const Remembered& remembered = rank.cache.at(known->second);
-      if (remembered.mine && same(remembered.descriptor, own)) submission->sent_as = known->second;
+      if (remembered.mine && same(remembered.request, own)) submission->sent_as = known->second;
     }
     say("rank %d submits #%d: kind %d '%s' of set %d, root %d, id %u", rank.number, submission->number,
         own.kind, own.name.c_str(), own.process_set, own.root_rank, submission->sent_as);
@@ -391,13 +171,13 @@ class Sequence {
     if (message.type == MessageType::kResent) {
       for (auto& entry : arrived)
         if (entry.first == message.submission) entry.second = true;
-      negotiation_.resent(rank.number, message.id, message.submission->descriptor, {});
+      negotiation_.resent(rank.number, message.id, message.submission->request, {});
     } else {
       arrived.push_back({message.submission, true});
       if (message.type == MessageType::kCached) {
         negotiation_.cached(rank.number, message.id, {});
       } else {
-        negotiation_.request(rank.number, message.submission->descriptor, {});
+        negotiation_.request(rank.number, message.submission->request, {});
       }
     }
     for (const auto& question : negotiation_.take_questions()) {
@@ -476,18 +256,18 @@ class Sequence {
     REQUIRE(!operations.empty());
     if (operations.size() == 1) return;
     counts.fused++;
-    const Descriptor& first = operations[0]->agreement.common;
+    const Request& first = operations[0]->agreement.common;
     int64_t bytes = 0;
     for (const reference::Operation* operation : operations) {
-      const Descriptor& common = operation->agreement.common;
-      REQUIRE(common.kind == first.kind && common.kind <= HVD_REDUCESCATTER &&
+      const Request& common = operation->agreement.common;
+      REQUIRE(common.kind == first.kind && hvd::has(common.kind, hvd::kHasTensors) &&
               operation->id == operations[0]->id && common.op == first.op &&
               common.root_rank == first.root_rank && common.prescale == first.prescale &&
               common.postscale == first.postscale && common.tensors[0].type == first.tensors[0].type);
-      REQUIRE(!options_.disable_group_fusion || common.tensors.size() == 1);
+      REQUIRE(!knobs_.disable_group_fusion || common.tensors.size() == 1);
       bytes += bytes_of(operation->agreement);
     }
-    REQUIRE(bytes <= options_.fusion_threshold);
+    REQUIRE(bytes <= knobs_.fusion_threshold);
   }
 
   // A rank handles the next message, as Engine does.
@@ -533,7 +313,7 @@ class Sequence {
     if (item.fresh && agreement.id != 0) {
       Remembered& remembered = rank.cache[agreement.id];
       remembered = {agreement, key, own != rank.pending.end(), {}};
-      if (remembered.mine) remembered.descriptor = own->second->descriptor;
+      if (remembered.mine) remembered.request = own->second->request;
       rank.ids[key] = agreement.id;
     }
     if (expected.votes.count(rank.number)) {
@@ -584,7 +364,7 @@ class Sequence {
   void finish_what_is_open() {
     for (int round = 0; round < 20 && !reference_.open.empty(); ++round) {
       for (const reference::Operation* operation : std::list<reference::Operation*>(reference_.open)) {
-        const Descriptor& first = operation->votes.begin()->second->descriptor;
+        const Request& first = operation->votes.begin()->second->request;
         for (int member : operation->set.members) {
           Rank& rank = ranks_[static_cast<size_t>(member)];
           if (reference_.missing(*operation, member) && rank.may_submit(first)) submit(rank, first);
@@ -600,7 +380,7 @@ class Sequence {
     for (const Submission& submission : submissions_) REQUIRE(submission.ended == 1);
     for (const Rank& rank : ranks_) {
       REQUIRE(rank.pending.empty());
-      REQUIRE(rank.cache.size() <= static_cast<size_t>(options_.cache_capacity));
+      REQUIRE(rank.cache.size() <= static_cast<size_t>(knobs_.cache_capacity));
       for (const auto& entry : rank.cache) {
         REQUIRE(negotiation_.remembered(entry.first) != nullptr);
         REQUIRE(rank.ids.at(entry.second.key) == entry.first);
@@ -641,7 +421,7 @@ class Sequence {
   Random random_;
   const bool verbose_;
   const int size_;
-  const hvd::Negotiation::Options options_;
+  const hvd_knobs knobs_;
   const bool stray_joins_;
   const int spoiled_one_in_;
   int weights_[4] = {};

@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "base/turns.h"
 #include "check.h"
-#include "comm/shm_group.h"
+#include "comm/shm/group.h"
 
 using namespace hvd;
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "check.h"
-#include "comm/secure_link.h"
+#include "comm/tcp/secure_link.h"
 
 using namespace hvd;
 using Bytes = std::vector<uint8_t>;
@@ -24,25 +24,25 @@ LinkKeys keys(uint8_t send, uint8_t receive) {
   return made;
 }
 
-// A stretch over some memory.
+// A transfer over some memory.
 struct Span {
   explicit Span(Bytes& bytes)
-      : pieces{{bytes.data(), bytes.size()}}, cursor(pieces), stretch{&cursor, bytes.size()} {}
+      : pieces{{bytes.data(), bytes.size()}}, cursor(pieces), transfer{&cursor, bytes.size()} {}
   Pieces pieces;
   Cursor cursor;
-  Stretch stretch;
+  Transfer transfer;
 };
 
-// What goes over the line when `text` is sent in stretches of these sizes.
-Bytes sealed(SecureLink& link, Bytes text, const std::vector<size_t>& stretches) {
+// What goes over the line when `text` is sent in transfers of these sizes.
+Bytes sealed(SecureLink& link, Bytes text, const std::vector<size_t>& transfers) {
   int pair[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
   Span all(text);
   Bytes line;
-  for (size_t bytes : stretches) {
-    Stretch stretch{&all.cursor, bytes};
-    while (stretch.bytes > 0 || link.has_unsent()) {
-      if (!link.has_unsent()) CHECK(link.seal(stretch));
+  for (size_t bytes : transfers) {
+    Transfer transfer{&all.cursor, bytes};
+    while (transfer.bytes > 0 || link.has_unsent()) {
+      if (!link.has_unsent()) CHECK(link.seal(transfer));
       CHECK(link.send(pair[0]) > 0 || errno == EAGAIN);
       uint8_t buffer[1 << 16];
       ssize_t got = recv(pair[1], buffer, sizeof buffer, 0);
@@ -66,20 +66,20 @@ Bytes opened(SecureLink& link, const Bytes& line, size_t wanted, int* error) {
   int pair[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0);
   if (line.empty()) shutdown(pair[1], SHUT_WR);
-  while (all.stretch.bytes > 0) {
+  while (all.transfer.bytes > 0) {
     if (written < line.size()) {
       ssize_t sent = send(pair[1], line.data() + written, std::min<size_t>(50000, line.size() - written), 0);
       if (sent > 0) written += static_cast<size_t>(sent);
       if (written == line.size()) shutdown(pair[1], SHUT_WR);
     }
-    ssize_t got = link.receive(pair[0], all.stretch);
+    ssize_t got = link.receive(pair[0], all.transfer);
     if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
     *error = got == 0 ? ECONNRESET : errno;
     break;
   }
   close(pair[0]);
   close(pair[1]);
-  text.resize(wanted - all.stretch.bytes);
+  text.resize(wanted - all.transfer.bytes);
   return text;
 }
 
@@ -92,12 +92,12 @@ Bytes some_text(size_t size) {
 }  // namespace
 
 TEST(what_arrives_is_what_was_sent_and_cannot_be_seen) {
-  for (const std::vector<size_t>& stretches :
+  for (const std::vector<size_t>& transfers :
        {std::vector<size_t>{1}, {100, 200, 3}, {65536, 65537, 1}, {700001, 5}}) {
     SecureLink sender(keys(1, 2)), receiver(keys(2, 1));
-    const size_t size = std::accumulate(stretches.begin(), stretches.end(), size_t{0});
+    const size_t size = std::accumulate(transfers.begin(), transfers.end(), size_t{0});
     const Bytes text = some_text(size);
-    const Bytes line = sealed(sender, text, stretches);
+    const Bytes line = sealed(sender, text, transfers);
     int error = 0;
     CHECK(opened(receiver, line, size, &error) == text && error == 0);
     const size_t probe = std::min<size_t>(size, 16);
@@ -167,13 +167,13 @@ TEST(random_changes_do_not_pass) {
   auto below = [&](size_t limit) { return static_cast<size_t>(random() % limit); };
   for (int round = 0; round < 3000; ++round) {
     SecureLink sender(keys(1, 2)), receiver(keys(2, 1));
-    std::vector<size_t> stretches(1 + below(5));
-    for (size_t& bytes : stretches) bytes = 1 + below(2000);
-    const size_t size = std::accumulate(stretches.begin(), stretches.end(), size_t{0});
-    const Bytes text = some_text(size), line = sealed(sender, text, stretches);
+    std::vector<size_t> transfers(1 + below(5));
+    for (size_t& bytes : transfers) bytes = 1 + below(2000);
+    const size_t size = std::accumulate(transfers.begin(), transfers.end(), size_t{0});
+    const Bytes text = some_text(size), line = sealed(sender, text, transfers);
     std::vector<Bytes> records;
     auto next = line.begin();
-    for (size_t bytes : stretches) {
+    for (size_t bytes : transfers) {
       auto end = next + static_cast<ptrdiff_t>(4 + bytes + Cipher::kTagBytes);
       records.emplace_back(next, end);
       next = end;

@@ -11,12 +11,12 @@
 #include <cstdlib>
 #include <random>
 
-#include "comm/shm_group.h"
+#include "comm/shm/group.h"
 #include "tests/check.h"
 #include "tests/comm_operations.h"
 
 #ifndef HVD_TEST_DELAYS
-#error "to be built with HVD_TEST_DELAYS, and comm/shm_*.cc, too"
+#error "to be built with HVD_TEST_DELAYS, and comm/shm/*.cc, too"
 #endif
 
 namespace {
@@ -94,16 +94,16 @@ void mix(int size) {
       sets.emplace_back(sets[0].begin() + 1, sets[0].end());
     }
     std::vector<std::unique_ptr<Communicator>> open;
-    for (size_t slot = 0; slot < sets.size(); ++slot) {
-      const bool member = std::count(sets[slot].begin(), sets[slot].end(), rank) > 0;
-      open.push_back(member ? world.transport(rank).open(static_cast<int>(slot), sets[slot]) : nullptr);
+    for (size_t id = 0; id < sets.size(); ++id) {
+      const bool member = std::count(sets[id].begin(), sets[id].end(), rank) > 0;
+      open.push_back(member ? world.transport(rank).open(static_cast<int>(id), sets[id]) : nullptr);
     }
     const auto end = Clock::now() + std::chrono::duration<double>(seconds());
     for (uint64_t operation = 1; operation <= last; ++operation) {
-      const size_t slot = pick(shared, 3) > 0 ? 0 : pick(shared, sets.size());
-      const size_t bytes = bytes_of_up_to_eight_steps(shared, static_cast<int>(sets[slot].size()));
+      const size_t id = pick(shared, 3) > 0 ? 0 : pick(shared, sets.size());
+      const size_t bytes = bytes_of_up_to_eight_steps(shared, static_cast<int>(sets[id].size()));
       dawdle(mine);
-      if (open[slot]) random_operation(*open[slot], bytes, seed() + operation);
+      if (open[id]) random_operation(*open[id], bytes, seed() + operation);
       if (operation % 16 > 0) continue;
       if (rank == 0 && last == kOpen && Clock::now() > end) last = operation + 16;
       CHECK(open[0]->barrier().ok());

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "check.h"
-#include "comm/shm_flag.h"
-#include "comm/shm_protocol.h"
+#include "comm/shm/flag.h"
+#include "comm/shm/protocol.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "check.h"
-#include "comm/shm_segment.h"
+#include "comm/shm/segment.h"
 
 namespace {
 

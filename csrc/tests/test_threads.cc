@@ -23,6 +23,33 @@ void let_it_fall_asleep() { std::this_thread::sleep_for(std::chrono::millisecond
 
 }  // namespace
 
+TEST(helping_ends) {
+  CHECK(hvd_help_default(1, 1e9) == HVD_IN_PROGRESS);  // there is no default engine
+  ThreadWorld(2).run([](Rank& rank) {
+    static hvd_handle late = 0;
+    static std::atomic<int32_t> nested{HVD_UNKNOWN};
+    if (rank.rank == 0) {
+      hvd_set_default(rank.engine);
+      hvd_request request = Rank::request(HVD_BARRIER, "late");
+      request.done = [](void*, const hvd_outcome*) {};
+      late = hvd_submit_default(&request);
+      CHECK(hvd_help_default(late, 0.01) == HVD_IN_PROGRESS);  // the other rank comes after the next one
+      request.name = "early";
+      // Who is called by the engine holds it up, and would wait for itself.
+      request.done = [](void*, const hvd_outcome*) { nested = hvd_help_default(late, 1e9); };
+      const hvd_handle early = hvd_submit_default(&request);
+      CHECK(early > 0 && hvd_help_default(early, 1e9) == HVD_OK);
+      CHECK(nested == HVD_IN_PROGRESS);
+      CHECK(hvd_help_default(late, 1e9) == HVD_OK);
+      CHECK(hvd_help_default(late, 1e9) == HVD_OK);  // over, and its handle gone
+      hvd_set_default(nullptr);
+    } else {
+      CHECK(rank.simple(HVD_BARRIER, "early") == HVD_OK);
+      CHECK(rank.simple(HVD_BARRIER, "late") == HVD_OK);
+    }
+  });
+}
+
 TEST(who_waits_drives_when_the_driver_leaves) {
   hvd::Waiters waiters;
   for (int round = 0; round < 200; ++round) {
@@ -137,7 +164,7 @@ struct Gather {
   explicit Gather(std::string name) : name(std::move(name)) {}
 
   hvd_handle submit(Rank& rank) {
-    hvd_tensor tensor{input, nullptr, &length, 1, HVD_UINT8};
+    hvd_tensor tensor{input, nullptr, &length, 1, HVD_UINT8, HVD_CPU, 0};
     hvd_request request = Rank::request(HVD_ALLGATHER, name.c_str());
     request.tensor_count = 1;
     request.tensors = &tensor;

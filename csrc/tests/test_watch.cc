@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using hvd::AbortSignal;
-using hvd::Peer;
+using hvd::PeerProcess;
 using hvd::Watch;
 
 constexpr double kTimeout = 1.5;
@@ -32,13 +32,13 @@ constexpr hvd_peer kElsewhere = {"elsewhere", 1, 0};
 // A watch over one peer, which is played by the test and says nothing unless it is told to.
 class Watcher {
  public:
-  explicit Watcher(const hvd_peer& peer, int control = -1) {
+  explicit Watcher(const hvd_peer& peer, int control = -1, Watch::Timeouts timeouts = {kTimeout, kTimeout}) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     std::vector<Watch::Watched> watched;
-    watched.push_back({Peer(1, peer), hvd::wire::Channel(pair[0]), control});
+    watched.push_back({PeerProcess(1, peer), hvd::wire::Channel(pair[0]), control});
     other_end_ = hvd::wire::Channel(pair[1]);
-    watch_ = std::make_unique<Watch>(std::move(watched), kTimeout, &abort_);
+    watch_ = std::make_unique<Watch>(std::move(watched), timeouts, &abort_);
   }
   void hears_something() {
     CHECK(other_end_.send(hvd::wire::encode_simple(hvd::wire::MessageType::kHeartbeat)));
@@ -127,6 +127,15 @@ TEST(what_comes_on_the_control_connection_is_a_sign_of_life) {
   }
   close(near);
   close(far);
+}
+
+TEST(a_rank_elsewhere_has_a_limit_of_its_own) {
+  Watcher patient(kElsewhere, -1, {kTimeout, 100 * kTimeout}),
+      strict(kElsewhere, -1, {100 * kTimeout, kTimeout});
+  patient.hears_something();
+  strict.hears_something();
+  CHECK(!patient.gives_up(2 * kTimeout));
+  CHECK(strict.gives_up(100));
 }
 
 TEST(a_process_of_this_host_is_given_up_when_it_is_stopped) {

@@ -15,15 +15,12 @@
 
 #include "check.h"
 #include "hvd.h"
+#include "test_knobs.h"
 
 struct WorldOptions {
   int transport = HVD_TRANSPORT_SHM;
   std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
-  int64_t fusion_threshold = 128 << 20;
-  int cache_capacity = 1024;
-  double peer_timeout = 60.0;  // other programs may keep a thread from running for seconds
-  double stall_warning = 0.0;
-  double stall_shutdown = 0.0;
+  hvd_knobs knobs = test_knobs();
 };
 
 class Rank;
@@ -74,7 +71,7 @@ class Rank {
   // Of one tensor with `rows` elements; `to` may be the same memory as `from`.
   hvd_handle reduce_async(int kind, const std::string& name, int dtype, const void* from, void* to,
                           int64_t rows, int op, double prescale = 1.0, double postscale = 1.0, int set = 0) {
-    hvd_tensor tensor{from, to, &rows, 1, dtype};
+    hvd_tensor tensor{from, to, &rows, 1, dtype, HVD_CPU, 0};
     hvd_request request = Rank::request(kind, name.c_str());
     request.reduce_op = op;
     request.prescale = prescale;
@@ -147,7 +144,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.struct_size = sizeof world;
       world.rank = static_cast<int32_t>(r);
       world.size = size_;
-      world.transport = size_ == 1 ? HVD_TRANSPORT_LOCAL : options_.transport;
+      world.transport = size_ == 1 ? HVD_TRANSPORT_SINGLE : options_.transport;
       world.peers = peers.data();
       world.control_fds = control[r].data();
       world.liveness_fds = liveness[r].data();
@@ -155,12 +152,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       auto memory = memories.find(hosts[r]);
       world.shm_fd = memory != memories.end() ? dup(memory->second) : -1;
       world.hosts = hierarchical ? hosts.data() : nullptr;
-      world.fusion_threshold = options_.fusion_threshold;
-      world.cache_capacity = options_.cache_capacity;
-      world.peer_timeout = options_.peer_timeout;
-      world.stall_warning = options_.stall_warning;
-      world.stall_shutdown = options_.stall_shutdown;
-      world.log_level = HVD_LOG_FATAL;
+      world.knobs = &options_.knobs;
       world.affinity = -1;
       world.local_size = size_;
       hvd_engine* engine = hvd_create(&world);

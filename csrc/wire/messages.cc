@@ -6,33 +6,33 @@
 namespace hvd::wire {
 namespace {
 
-void put(Writer& out, const Descriptor& descriptor) {
-  out.number(descriptor.kind);
-  out.number(descriptor.process_set);
-  out.number(descriptor.root_rank);
-  out.number(descriptor.op);
-  out.number(descriptor.prescale);
-  out.number(descriptor.postscale);
-  out.text(descriptor.name);
-  out.number<uint32_t>(static_cast<uint32_t>(descriptor.tensors.size()));
-  for (const TensorInfo& tensor : descriptor.tensors) {
+void put(Writer& out, const Request& request) {
+  out.number(request.kind);
+  out.number(request.process_set);
+  out.number(request.root_rank);
+  out.number(request.op);
+  out.number(request.prescale);
+  out.number(request.postscale);
+  out.text(request.name);
+  out.number<uint32_t>(static_cast<uint32_t>(request.tensors.size()));
+  for (const TensorInfo& tensor : request.tensors) {
     out.number(tensor.type);
     out.numbers(tensor.shape);
   }
-  out.numbers(descriptor.numbers);
+  out.numbers(request.numbers);
 }
 
-Descriptor get_descriptor(Reader& in) {
-  Descriptor descriptor;
-  descriptor.kind = in.number<int32_t>();
-  descriptor.process_set = in.number<int32_t>();
-  descriptor.root_rank = in.number<int32_t>();
+Request get_request(Reader& in) {
+  Request request;
+  request.kind = in.number<int32_t>();
+  request.process_set = in.number<int32_t>();
+  request.root_rank = in.number<int32_t>();
   auto op = in.number<uint8_t>();
-  if (!is_kind(descriptor.kind) || op > HVD_PRODUCT) in.fail();
-  descriptor.op = static_cast<ReduceOp>(op);
-  descriptor.prescale = in.number<double>();
-  descriptor.postscale = in.number<double>();
-  descriptor.name = in.text();
+  if (!is_kind(request.kind) || op > HVD_PRODUCT) in.fail();
+  request.op = static_cast<ReduceOp>(op);
+  request.prescale = in.number<double>();
+  request.postscale = in.number<double>();
+  request.name = in.text();
   size_t count = in.count(5);
   for (size_t i = 0; i < count && in.ok(); ++i) {
     TensorInfo tensor;
@@ -40,10 +40,10 @@ Descriptor get_descriptor(Reader& in) {
     if (type >= kDataTypes) in.fail();
     tensor.type = static_cast<DataType>(type);
     tensor.shape = in.numbers<int64_t>();
-    descriptor.tensors.push_back(std::move(tensor));
+    request.tensors.push_back(std::move(tensor));
   }
-  descriptor.numbers = in.numbers<int32_t>();
-  return descriptor;
+  request.numbers = in.numbers<int32_t>();
+  return request;
 }
 
 template <typename T>
@@ -95,7 +95,7 @@ Operation get_operation(Reader& in) {
     if (item.cached_id == 0) {
       Agreement agreement;
       agreement.id = in.number<uint32_t>();
-      agreement.common = get_descriptor(in);
+      agreement.common = get_request(in);
       agreement.first_dims = get_rows<int64_t>(in);
       agreement.splits = get_rows<int32_t>(in);
       agreement.result = in.number<int64_t>();
@@ -123,16 +123,16 @@ std::vector<uint8_t> finish(Writer& out) {
 
 }  // namespace
 
-std::vector<uint8_t> encode_request(const Descriptor& descriptor) {
+std::vector<uint8_t> encode_request(const Request& request) {
   Writer out = start(MessageType::kRequest);
-  put(out, descriptor);
+  put(out, request);
   return finish(out);
 }
 
-std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor) {
+std::vector<uint8_t> encode_resent(uint32_t id, const Request& request) {
   Writer out = start(MessageType::kResent);
   out.number(id);
-  put(out, descriptor);
+  put(out, request);
   return finish(out);
 }
 
@@ -162,9 +162,9 @@ std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
 std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
     case MessageType::kRequest:
-      return encode_request(message.descriptor);
+      return encode_request(message.request);
     case MessageType::kResent:
-      return encode_resent(message.id, message.descriptor);
+      return encode_resent(message.id, message.request);
     case MessageType::kOperation:
       return encode_operation(message.operation);
     case MessageType::kCached:
@@ -184,11 +184,11 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
   message->type = static_cast<MessageType>(in.number<uint8_t>());
   switch (message->type) {
     case MessageType::kRequest:
-      message->descriptor = get_descriptor(in);
+      message->request = get_request(in);
       break;
     case MessageType::kResent:
       message->id = in.number<uint32_t>();
-      message->descriptor = get_descriptor(in);
+      message->request = get_request(in);
       break;
     case MessageType::kOperation:
       message->operation = get_operation(in);

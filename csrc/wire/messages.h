@@ -15,12 +15,12 @@ constexpr size_t kMaxFrame = 64 << 20;
 
 enum class MessageType : uint8_t {
   // rank -> coordinator
-  kRequest = 1,      // Descriptor: this rank has the operation ready
+  kRequest = 1,      // Request: this rank has the operation ready
   kCached = 2,       // id: the same, for an operation agreed on before
   kShutdown = 3,     // both ways; coordinator -> rank with a text
   kShutdownAck = 4,  // this rank has run everything released before
   kDone = 5,         // this rank has run an operation whose end it was to report
-  kResent = 6,       // id, Descriptor: the answer to kResend
+  kResent = 6,       // id, Request: the answer to kResend
   // coordinator -> rank
   kOperation = 7,  // Operation: run it now
   kResend = 8,     // id: forgotten, send the whole request
@@ -38,7 +38,7 @@ struct TensorInfo {
 };
 
 // An operation as one rank submits it.
-struct Descriptor {
+struct Request {
   int32_t kind = 0;
   int32_t process_set = 0;
   int32_t root_rank = 0;
@@ -50,10 +50,10 @@ struct Descriptor {
   std::vector<int32_t> numbers;  // alltoall: splits; add_process_set: ranks
 };
 
-// What all ranks agreed on. `common` is the first member's descriptor; what may differ by rank stands apart.
+// What all ranks agreed on. `common` is the first member's request; what may differ by rank stands apart.
 struct Agreement {
   uint32_t id = 0;  // 0 = not remembered
-  Descriptor common;
+  Request common;
   std::vector<std::vector<int64_t>> first_dims;  // allgather, alltoall: [tensor][member]
   std::vector<std::vector<int32_t>> splits;      // alltoall: [sender][receiver], in members
   int64_t result = 0;                            // join, add_process_set
@@ -80,14 +80,14 @@ struct Message {
   MessageType type = MessageType::kHeartbeat;
   uint32_t id = 0;
   std::string text;
-  Descriptor descriptor;
+  Request request;
   Operation operation;
 };
 
 // A whole frame, ready to be sent.
 std::vector<uint8_t> encode(const Message& message);
-std::vector<uint8_t> encode_request(const Descriptor& descriptor);
-std::vector<uint8_t> encode_resent(uint32_t id, const Descriptor& descriptor);
+std::vector<uint8_t> encode_request(const Request& request);
+std::vector<uint8_t> encode_resent(uint32_t id, const Request& request);
 std::vector<uint8_t> encode_operation(const Operation& operation);
 std::vector<uint8_t> encode_simple(MessageType type);
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id);

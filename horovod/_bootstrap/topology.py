@@ -1,6 +1,7 @@
 """Which ranks are combined first: those of a host, or as a setting says. Pure functions.
 
-Sums depend on this grouping. The setting lets a job on one host, or on fewer, give the bits of another one.
+Sums depend on this grouping. The setting lets a job on one host, or on fewer, give the bits of
+another one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ VARIABLE = "HOROVOD_TOPOLOGY"
 
 
 def groups_of(topology: Sequence[int], size: int) -> list[int]:
-    """The group of each rank, from the numbers of ranks in each group. ValueError if they don't add up."""
+    """The group of each rank, from the numbers of ranks in each group.
+
+    ValueError if they don't add up.
+    """
     if sum(topology) != size:
         raise ValueError(
             f"{VARIABLE}={','.join(map(str, topology))} places {sum(topology)} ranks, but the job has "
@@ -23,8 +27,8 @@ def groups_of(topology: Sequence[int], size: int) -> list[int]:
 def grouping(hosts: Sequence[str], wanted: Sequence[int] | None) -> list[int]:
     """The number, from 0 in order of appearance, of the group to which each rank belongs.
 
-    `hosts` are the names of the ranks' hosts, `wanted` their groups according to the setting, if any.
-    ValueError if a wanted group is spread over hosts, as its ranks are to share memory.
+    `hosts` are the names of the ranks' hosts, `wanted` their groups according to the setting, if
+    any. ValueError if a wanted group is spread over hosts, as its ranks are to share memory.
     """
     keys = hosts if wanted is None else wanted
     first = {key: rank for rank, key in reversed(list(enumerate(keys)))}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from horovod._keras import flavours, optimizer, saving, values, variables
-from horovod._keras.options import Options
+from horovod._keras import flavours, saving, values, variables
+from horovod._keras.optimizer import OPS, checked_groups, distribute
 from horovod.common.basics import Average
+from horovod.common.distributed_options import DistributedOptions, checked_layers
 from horovod.common.process_sets import ProcessSet, global_process_set
 
 
@@ -36,33 +37,35 @@ class Api:
     ) -> Any:
         """The optimizer, which from now on works with the gradients of all ranks.
 
-        It keeps its class name, configuration and state; it reduces where it applies: in model.fit(), and in
-        apply_gradients() of a loop of your own. Gradients from hvd.DistributedGradientTape stay as they are.
+        It keeps its class name, configuration and state; it reduces where it applies: in
+        model.fit(), and in apply_gradients() of a loop of your own. Gradients from
+        hvd.DistributedGradientTape stay as they are.
 
         name: for the operations, as seen in timelines; default Distributed<class>.
         compression: what travels, for example hvd.Compression.fp16.
         sparse_as_dense: turn tf.IndexedSlices into tensors first.
-        gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this after it.
+        gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this
+        after it.
         op: hvd.Average or hvd.Sum.
-        backward_passes_per_step: reduce and apply only on every k-th pass, after summing on each rank.
+        backward_passes_per_step: reduce and apply only on every k-th pass, after summing on each
+        rank.
         average_aggregated_gradients: divide by backward_passes_per_step, too.
         groups: a number of groups, or lists of variables, whose gradients travel together.
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
         """
-        return self._distribute(
+        return self.PartialDistributedOptimizer(
             optimizer,
-            name=name,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor,
-            op=op,
-            backward_passes_per_step=backward_passes_per_step,
-            average_aggregated_gradients=average_aggregated_gradients,
-            num_groups=num_groups,
-            groups=groups,
-            process_set=process_set,
+            name,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            gradient_predivide_factor,
+            op,
+            backward_passes_per_step,
+            average_aggregated_gradients,
+            checked_groups(self._keras, groups, num_groups),
+            process_set,
             scale_local_gradients=scale_local_gradients,
         )
 
@@ -83,48 +86,31 @@ class Api:
         local_layers: Any = None,
         scale_local_gradients: bool = True,
     ) -> Any:
-        """DistributedOptimizer() that leaves the gradients of `local_layers`, one or several, on the rank."""
-        return self._distribute(
-            optimizer,
+        """DistributedOptimizer() that leaves the gradients of
+        `local_layers`, one or several, on the rank."""
+        options = DistributedOptions(
             name=name,
             device_dense=device_dense,
             device_sparse=device_sparse,
-            compression=compression,
+            compression=compression or self.Compression.none,
             sparse_as_dense=sparse_as_dense,
             gradient_predivide_factor=gradient_predivide_factor,
             op=op,
             backward_passes_per_step=backward_passes_per_step,
             average_aggregated_gradients=average_aggregated_gradients,
-            groups=groups,
+            groups=checked_groups(self._keras, groups, 0),
             process_set=process_set,
-            local_layers=local_layers,
+            local_layers=checked_layers(local_layers, self._keras.layers.Layer),
             scale_local_gradients=scale_local_gradients,
+            ops=OPS,
         )
-
-    def _distribute(
-        self,
-        given: Any,
-        *,
-        compression: Any,
-        groups: Any,
-        num_groups: int = 0,
-        local_layers: Any = None,
-        **options: Any,
-    ) -> Any:
-        return optimizer.distribute(
-            given,
-            Options(
-                compression=compression or self.Compression.none,
-                groups=optimizer.checked_groups(self._keras, groups, num_groups),
-                local_layers=optimizer.checked_layers(self._keras, local_layers),
-                **options,
-            ),
-        )
+        return distribute(optimizer, options)
 
     def broadcast_global_variables(self, root_rank: int) -> None:
         """Overwrites the variables of legacy Keras's TF1 graph with the root's.
 
-        Otherwise there are no such variables (RuntimeError): use callbacks.BroadcastGlobalVariablesCallback.
+        Otherwise there are no such variables (RuntimeError): use
+        callbacks.BroadcastGlobalVariablesCallback.
         """
         variables.broadcast_global_variables(self._keras, root_rank)
 
@@ -138,7 +124,8 @@ class Api:
         op: int | None = None,
         compression: Any = None,
     ) -> Any:
-        """The ranks' values (numbers, arrays or tensors) combined element by element; default: Average."""
+        """The ranks' values (numbers, arrays or tensors)
+        combined element by element; default: Average."""
         return values.allreduce(
             self._keras,
             value,
@@ -151,7 +138,8 @@ class Api:
         )
 
     def allgather(self, value: Any, name: str | None = None) -> Any:
-        """The ranks' values one after another along the first dimension, which may differ in length."""
+        """The ranks' values one after another along the first
+        dimension, which may differ in length."""
         return values.allgather(self._keras, value, name)
 
     def broadcast(self, value: Any, root_rank: int, name: str | None = None) -> Any:
@@ -170,9 +158,11 @@ class Api:
         compression: Any = None,
         legacy_opts: bool = False,
     ) -> Any:
-        """A saved model; its optimizer has its state and is distributed, whether it was when saved or not.
+        """A saved model; its optimizer has its state and is distributed, whether it was when saved
+        or not.
 
-        custom_optimizers: classes of optimizers that Keras does not know. custom_objects: as for Keras's own.
+        custom_optimizers: classes of optimizers that Keras does not know. custom_objects: as for
+        Keras's own.
         legacy_opts: accepted and not needed; the file says which optimizer it has.
         """
         return saving.load_model(

@@ -1,7 +1,8 @@
 """Gives an optimizer a class that is its own with a hook in front.
 
-The class has the name of the optimizer's own, derives from it, and reports it as `__class__`: models are
-saved with the plain optimizer's name and configuration and can be loaded without Horovod.
+The class has the name of the optimizer's own, derives from it, and reports it as `__class__`:
+models are saved with the plain optimizer's name and configuration and can be loaded without
+Horovod.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from typing import Any
 
 from horovod._keras import flavours
 from horovod._keras.distribution import Distribution
-from horovod._keras.options import Options
+from horovod.common.distributed_options import DistributedOptions
 
 _OPTIONS, _DISTRIBUTION = "_horovod_options", "_horovod_distribution"
-_KINDS = {flavours.TENSORFLOW: "TensorFlowDistribution", flavours.TORCH: "TorchDistribution"}
+_KINDS = {
+    flavours.TENSORFLOW: "TensorFlowDistribution",
+    flavours.TORCH: "TorchDistribution",
+    flavours.JAX: "JaxDistribution",
+}
 
 
-def hook_into(optimizer: Any, hook: Any, options: Options) -> None:
+def hook_into(optimizer: Any, hook: Any, options: DistributedOptions) -> None:
     """Puts `hook` in front; in the place of the one that is there, if there is one."""
     base = _plain_class(optimizer)
     members = {
@@ -35,13 +40,15 @@ def hook_into(optimizer: Any, hook: Any, options: Options) -> None:
     if _backend(optimizer) == flavours.TORCH:
         from horovod.torch.uncompiled import uncompiled
 
-        # With jit_compile=True torch believes `__class__` and would take apply() from there: of the object.
+        # With jit_compile=True torch believes `__class__` and would take apply() from there: of the
+        # object.
         vars(optimizer)["apply"] = types.MethodType(uncompiled(hook.apply), optimizer)
     distribution_of(optimizer)  # what can't work is said now, not in the first step
 
 
 def hand_over(giver: Any, taker: Any, hook: type) -> None:
-    """Makes `taker` reduce in the place of `giver`, with its state, unless it is distributed already."""
+    """Makes `taker` reduce in the place of `giver`, with
+    its state, unless it is distributed already."""
     if not is_distributed(taker):
         distribution = distribution_of(giver)
         hook_into(taker, hook, distribution.options)
@@ -58,12 +65,13 @@ def is_distributed(optimizer: Any) -> bool:
 
 
 def distribution_of(optimizer: Any) -> Distribution:
-    """The state that goes with a distributed optimizer; also with one made by the class's from_config()."""
+    """The state that goes with a distributed optimizer; also
+    with one made by the class's from_config()."""
     members = vars(optimizer)
     if _DISTRIBUTION not in members:
         backend = _backend(optimizer)
         module = importlib.import_module(f"horovod._keras.{backend}_distribution")
-        options: Options = vars(type(optimizer))[_OPTIONS]
+        options: DistributedOptions = vars(type(optimizer))[_OPTIONS]
         make = getattr(module, _KINDS[backend])
         # Into the dictionary itself: the frameworks track, wrap or pass on attributes that are set.
         members[_DISTRIBUTION] = make(options, type(optimizer).__name__)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from horovod._keras.options import Options
+from horovod.common.distributed_options import DistributedOptions
 
 Apply = Callable[[list[Any]], Any]
 
 
 class Distribution(Protocol):
-    """One for each optimizer; tensorflow_distribution and torch_distribution have the two kinds."""
+    """One for each optimizer; see tensorflow_, torch_ and jax_distribution."""
 
-    options: Options
+    options: DistributedOptions
 
     def add_local(self, variable: Any) -> None:
         """Leaves the gradients of a variable on this rank."""
@@ -30,9 +30,10 @@ class Distribution(Protocol):
     def accumulate(
         self, gradients: Sequence[Any], variables: Sequence[Any], apply: Apply, skip: Callable[[], Any]
     ) -> None:
-        """Adds a pass's gradients to those before; apply(reduced sums) on every k-th pass, else skip()."""
+        """Adds a pass's gradients to those before;
+        apply(reduced sums) on every k-th pass, else skip()."""
 
 
-def local_variables(options: Options) -> list[Any]:
+def local_variables(options: DistributedOptions) -> list[Any]:
     """The variables of `local_layers`. Asked for at each use, as layers may be built late."""
     return [variable for layer in options.local_layers for variable in layer.trainable_weights]

@@ -1,11 +1,12 @@
-"""The kinds of Keras: Keras 3 with its backends, and legacy Keras (tf_keras; tf.keras up to TF 2.15)."""
+"""The kinds of Keras: Keras 3 with its backends, and
+legacy Keras (tf_keras; tf.keras up to TF 2.15)."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-TENSORFLOW, TORCH = "tensorflow", "torch"
+TENSORFLOW, TORCH, JAX = "tensorflow", "torch", "jax"
 
 
 def is_legacy(keras: Any) -> bool:
@@ -19,12 +20,15 @@ def is_keras3_optimizer(optimizer: Any) -> bool:
 
 
 def backend_of(keras: Any) -> str:
-    """The name of the framework that a Keras module computes with. NotImplementedError if we can't."""
+    """The name of the framework that a Keras module computes with.
+
+    NotImplementedError if we can't.
+    """
     name = TENSORFLOW if is_legacy(keras) else str(keras.backend.backend())
-    if name not in (TENSORFLOW, TORCH):
+    if name not in (TENSORFLOW, TORCH, JAX):
         raise NotImplementedError(
-            f"Horovod works with Keras on TensorFlow or PyTorch, not on {name}: set "
-            "KERAS_BACKEND=tensorflow or KERAS_BACKEND=torch before keras is imported"
+            f"Horovod works with Keras on TensorFlow, PyTorch or JAX, not on {name}: set KERAS_BACKEND to "
+            "tensorflow, torch or jax before keras is imported"
         )
     return name
 

@@ -12,8 +12,8 @@ from horovod._keras.classes import distribution_of, hand_over
 
 _Optimizer: Any = object  # stands for the optimizer's class, which comes next
 
-# An attribute of optimizers whose gradients arrive reduced: from the loss-scale optimizer around them,
-# or from stateless_apply().
+# An attribute of optimizers whose gradients arrive reduced: from the loss-scale optimizer around
+# them, or from stateless_apply().
 _REDUCED_BEFORE = "_horovod_reduced_before"
 # One of loss-scale optimizers: whether apply() has taken care of the reduction.
 _WITHIN = "_horovod_within_apply"
@@ -30,14 +30,15 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
 
     @property
     def variables(self) -> CallableList:
-        """The optimizer's variables, as a property and, as once, as a method."""
+        """The optimizer's variables; may be called, too, as this was a method once."""
         return CallableList(super().variables)
 
     def build(self, variables: Any) -> Any:
         """As the optimizer's."""
         result = super().build(variables)
-        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around, which calls
-        # this. It skips steps with gradients that are not finite on its rank: the reduction must come first.
+        # Under the policy mixed_float16, model.compile() puts a LossScaleOptimizer around, which
+        # calls this. It skips steps with gradients that are not finite on its rank: the reduction
+        # must come first.
         caller = sys._getframe(1).f_locals.get("self")
         if getattr(caller, "inner_optimizer", None) is self:
             hand_over(self, caller, LossScaleHook)
@@ -49,7 +50,8 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
         gradients = list(grads)
         given = None if trainable_variables is None else list(trainable_variables)
         if not self.built and given:
-            # Within apply() this may happen too late: in a branch of a graph, or after the reduction.
+            # Within apply() this may happen too late: in a branch of a graph, or after the
+            # reduction.
             self.build(given)
         if not gradients or not self.built or self.__dict__.get(_REDUCED_BEFORE):
             return super().apply(gradients, given)
@@ -74,7 +76,10 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
         gradients = list(grads)
         if not self.__dict__.get(_REDUCED_BEFORE) and self.built:
             if distribution_of(self).options.backward_passes_per_step != 1:
-                raise ValueError("backward_passes_per_step > 1 does not work with stateless_apply()")
+                raise ValueError(
+                    "backward_passes_per_step > 1 does not work with stateless_apply(): give "
+                    "gradient_accumulation_steps to the optimizer"
+                )
             gradients = distribution_of(self).reduce(gradients, self._trainable_variables)
         before = self.__dict__.get(_REDUCED_BEFORE, False)
         self.__dict__[_REDUCED_BEFORE] = True  # it may call apply()
@@ -85,9 +90,10 @@ class Keras3Hook(_Optimizer):  # type: ignore[misc]
 
 
 class LossScaleHook(Keras3Hook):
-    """That of a loss-scale optimizer around a distributed one, which gets it in its build().
+    """The hook of a loss-scale optimizer around a distributed one, whose build() adds it.
 
-    If build() is part of the first apply(), that one is not the hook's: the step is reduced in what it calls.
+    If build() is part of the first apply(), that one is not the hook's: the step is reduced in what
+    it calls.
     """
 
     def apply(self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None) -> Any:

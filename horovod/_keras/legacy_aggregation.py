@@ -1,4 +1,5 @@
-"""What programs for legacy Keras look at when gradients of several passes are summed: `_agg_helper`."""
+"""What programs for legacy Keras look at when gradients
+of several passes are summed: `_agg_helper`."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class AggregationHelper:
 
     @property
     def locally_aggregated_grads(self) -> dict[int, Any]:
-        """The variables with the sums of these passes, by the gradient's place; made in the first pass."""
+        """The variables with the sums of these passes, by the
+        gradient's place; made in the first pass."""
         return self._distribution.sums
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
@@ -34,5 +36,6 @@ class AggregationHelper:
         return self._distribution.aggregate(grads, vars)
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *_: Any) -> None:
-        """After compute_gradients(): calls the closure on a k-th pass, else only counts the iteration."""
+        """After compute_gradients(): calls the closure on a
+        k-th pass, else only counts the iteration."""
         self._distribution.apply_or_skip(apply_grads_closure, lambda: optimizer.iterations.assign_add(1))

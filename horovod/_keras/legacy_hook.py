@@ -1,4 +1,5 @@
-"""What is added to the class of an optimizer of legacy Keras: tf_keras, or tf.keras up to TensorFlow 2.15."""
+"""What is added to the class of an optimizer of legacy
+Keras: tf_keras, or tf.keras up to TensorFlow 2.15."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def is_legacy_optimizer(optimizer: Any) -> bool:
 
 
 class LegacyHook(_Optimizer):  # type: ignore[misc]
-    """Reduces in compute_gradients(), else in apply_gradients() or where loss scaling aggregates."""
+    """Reduces in compute_gradients(), else in
+    apply_gradients() or where loss scaling aggregates."""
 
     def register_local_var(self, var: Any) -> None:
         """Leaves the gradients of a variable on this rank."""
@@ -36,15 +38,16 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
 
     @property
     def _agg_helper(self) -> AggregationHelper | None:
-        """The name that programs know for what sums several passes; None with one pass per step."""
+        """What sums several passes, under the name that programs know; None with one pass."""
         distribution: Any = distribution_of(self)
         return AggregationHelper(distribution) if distribution.options.backward_passes_per_step > 1 else None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As the optimizer's, with the gradients of all ranks: what is clipped then is the same everywhere.
+        """As the optimizer's, with the gradients of all ranks: what is clipped then is the same
+        everywhere.
 
-        With backward_passes_per_step = k > 1 they are sums: of all ranks after every k-th pass, else of this
-        rank so far, which apply_gradients() does not apply.
+        With backward_passes_per_step = k > 1 they are sums: of all ranks after every k-th pass,
+        else of this rank so far, which apply_gradients() does not apply.
         """
         plain: Any = super()
         compute = plain.compute_gradients if hasattr(plain, _COMPUTE) else plain._compute_gradients
@@ -58,15 +61,15 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         return list(zip(reduce(gradients, variables), variables, strict=True))
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
-        """The name of compute_gradients() in the older kind, which programs use with both."""
+        """compute_gradients() under the older kind's name, which programs use with both kinds."""
         older = {} if hasattr(super(), _COMPUTE) else {"grad_loss": grad_loss}
         return self.compute_gradients(loss, var_list, tape=tape, **older)
 
     def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's, with the gradients of all ranks.
 
-        Not reduced if compute_gradients() did it, whatever has become of them since; or if the caller says
-        that they are: skip_gradients_aggregation=True, or for the older kind
+        Not reduced if compute_gradients() did it, whatever has become of them since; or if the
+        caller says that they are: skip_gradients_aggregation=True, or for the older kind
         experimental_aggregate_gradients=False.
         """
         plain_apply = super().apply_gradients
@@ -95,7 +98,10 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         return self.iterations
 
     def aggregate_gradients(self, grads_and_vars: Iterable[Any]) -> Any:
-        """As the optimizer's, with the gradients of all ranks. Called by a loss-scale optimizer around it."""
+        """As the optimizer's, with the gradients of all ranks.
+
+        Called by a loss-scale optimizer around it.
+        """
         return super().aggregate_gradients(self._horovod_aggregated(grads_and_vars))
 
     def _aggregate_gradients(self, grads_and_vars: Iterable[Any]) -> Any:
@@ -118,7 +124,7 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
 
     def _horovod_marked(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
         """The pairs; those made from what compute_gradients() gave are marked as reduced."""
-        from horovod.tensorflow.reduced import mark_reduced
+        from horovod.tensorflow.gradient_marks import mark_reduced
 
         pairs = list(grads_and_vars)
         if self.__dict__.pop(_COMPUTED, False):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from horovod._keras.optimizer import distribute
-from horovod._keras.options import Options
+from horovod.common.distributed_options import DistributedOptions
 
 
 def load_model(
@@ -21,5 +21,5 @@ def load_model(
     objects.update(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=objects or None)
     if getattr(model, "optimizer", None) is not None:
-        distribute(model.optimizer, Options(compression=compression))
+        distribute(model.optimizer, DistributedOptions(compression=compression))
     return model

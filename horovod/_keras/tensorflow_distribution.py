@@ -8,29 +8,20 @@ from typing import Any
 import tensorflow as tf
 
 from horovod._keras.distribution import Apply, local_variables
-from horovod._keras.options import Options
-from horovod.tensorflow.reduced import is_reduced, mark_reduced
-from horovod.tensorflow.reduction import GradientReduction, LocalVariables
+from horovod.common.distributed_options import DistributedOptions
+from horovod.tensorflow.gradient_marks import is_reduced, mark_reduced
+from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables
 
 
 class TensorFlowDistribution:
     """A distribution.Distribution for TensorFlow, eagerly and in a tf.function."""
 
-    def __init__(self, options: Options, name: str) -> None:
+    def __init__(self, options: DistributedOptions, name: str) -> None:
         self.options = options
-        self._reduction = GradientReduction(
-            name=options.name or f"Distributed{name}",
-            device_dense=options.device_dense,
-            device_sparse=options.device_sparse,
-            compression=options.compression,
-            sparse_as_dense=options.sparse_as_dense,
-            op=options.op,
-            gradient_predivide_factor=options.gradient_predivide_factor,
-            groups=options.groups,
-            process_set=options.process_set,
-        )
-        self._local = LocalVariables(options.process_set, options.scale_local_gradients)
-        # Sums of the passes since the last step. Not the optimizer's variables, so never saved with it.
+        self._reduction = GradientReduction(options.name or f"Distributed{name}", options)
+        self._local = LocalVariables(options)
+        # Sums of the passes since the last step. Not the optimizer's variables, so never saved with
+        # it.
         self._passed: Any = None
         self.sums: dict[int, Any] = {}  # by place; a gradient that is None at first may be there later
 
@@ -60,7 +51,10 @@ class TensorFlowDistribution:
         return self._passed
 
     def aggregate(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Adds a pass's gradients to those before. The reduced sums on every k-th pass, else those so far."""
+        """Adds a pass's gradients to those before.
+
+        The reduced sums on every k-th pass, else those so far.
+        """
         if not tf.compat.v1.executing_eagerly_outside_functions():
             raise ValueError(  # the order of what is done here would be left open
                 "backward_passes_per_step > 1 of a Keras optimizer does not work in a TF1 graph: leave out "
@@ -120,7 +114,8 @@ class TensorFlowDistribution:
             self._local.add(variable)
         results = list(gradients)
         places = [i for i in range(len(results)) if i not in reduced]
-        # Generic names: a rank may have made layers that others have not, which numbers those that follow.
+        # Generic names: a rank may have made layers that others have not, which numbers those that
+        # follow.
         values = self._local.reduce_others(
             self._reduction,
             [results[i] for i in places],

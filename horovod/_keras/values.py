@@ -17,7 +17,7 @@ def _tensor(keras: Any, value: Any) -> Any:
 
 
 def _result(keras: Any, tensor: Any) -> Any:
-    """The value itself, also where legacy Keras builds a TF1 graph: that is run."""
+    """The value itself; if legacy Keras has built a TF1 graph, what running it gives."""
     if not flavours.is_legacy(keras) or hasattr(tensor, "numpy"):
         return tensor
     return flavours.session_of_legacy_keras().run(tensor)

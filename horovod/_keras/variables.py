@@ -27,7 +27,10 @@ def broadcast_variables(keras: Any, variables: Iterable[Any], root_rank: int) ->
 
 
 def broadcast_global_variables(keras: Any, root_rank: int) -> None:
-    """Overwrites all variables of a TF1 graph with the root's. RuntimeError where there is no such graph."""
+    """Overwrites all variables of a TF1 graph with the root's.
+
+    RuntimeError where there is no such graph.
+    """
     if flavours.is_legacy(keras):
         from horovod import tensorflow as hvd_tf
 
@@ -42,7 +45,7 @@ def broadcast_global_variables(keras: Any, root_rank: int) -> None:
 
 
 def trained_with(model: Any) -> list[Any]:
-    """What the ranks have to start with alike: a model's variables and its optimizer's.
+    """The variables that must be the same at the start: a model's and its optimizer's.
 
     Not the states of random generators: dropout should differ from rank to rank.
     """
@@ -56,7 +59,9 @@ def trained_with(model: Any) -> list[Any]:
 
 def identity_of(variable: Any) -> int:
     """A number by which to know a variable, whether Keras 3's or the TensorFlow variable behind it."""
-    return id(getattr(variable, "_value", variable))
+    behind = getattr(variable, "_value", None)
+    # On JAX there is an array that is replaced whenever the variable changes, and none within fit().
+    return id(behind if hasattr(behind, "assign") or hasattr(behind, "data_ptr") else variable)
 
 
 def _is_random_state(variable: Any) -> bool:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 import horovod.numpy as hvd
-from horovod._bootstrap import identity
+from horovod._bootstrap.identity import detect
+from horovod._bootstrap.identity.variables import SIZE
 from horovod.bench import cases, report
 from horovod.bench.options import BENCHMARKS, Options, parse, without_np
 from horovod.bench.relaunch import relaunch
@@ -21,10 +22,10 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit code."""
     options = parse(argv)
     try:
-        place = identity.detect()
+        place = detect()
     except ValueError as error:
         return _refuse(str(error))
-    if identity.SIZE not in os.environ and place.size == 1:
+    if SIZE not in os.environ and place.size == 1:
         return relaunch(options.np or _DEFAULT_NP, without_np(argv))
     if options.np not in (None, place.size):
         return _refuse(f"--np {options.np}, but horovodrun has started {place.size}: leave --np out")

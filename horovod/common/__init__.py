@@ -1,1 +1,4 @@
-"""What the framework modules share. The package itself loads neither a framework nor the native library."""
+"""What the framework modules share.
+
+The package itself loads neither a framework nor the native library.
+"""

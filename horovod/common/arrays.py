@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from horovod import _core
 from horovod.common.collectives import Collectives
@@ -24,7 +24,8 @@ def dtype_code(dtype: np.dtype[Any]) -> int:
     """The engine's code; ValueError naming what is supported."""
     code = _codes.get(dtype)
     if code is None:
-        # bfloat16 comes from ml_dtypes or a framework: known by its name, so that none of them is needed.
+        # bfloat16 comes from ml_dtypes or a framework: known by its name, so that none of them is
+        # needed.
         if dtype.name != "bfloat16" or dtype.itemsize != 2 or not dtype.isnative:
             raise ValueError(
                 f"dtype {dtype!r} is not supported; use one of {', '.join(_core.DTYPES)} in native byte order"
@@ -41,7 +42,17 @@ def _address(array: Array) -> int:
 
 
 class ArrayAdapter:
-    """TensorAdapter of numpy arrays."""
+    """api.Adapter of numpy arrays."""
+
+    def readable(self, tensor: ArrayLike) -> Array:
+        return np.asarray(tensor)
+
+    def writable(self, tensor: Array) -> Array:
+        if not isinstance(tensor, np.ndarray) or not tensor.flags.writeable:
+            raise ValueError(
+                f"an operation in place needs a writable numpy array, got {type(tensor).__name__}"
+            )
+        return tensor
 
     def staged(self, tensor: Array) -> Array:
         # Not ascontiguousarray(): it would turn a 0-dim array into a 1-dim one.

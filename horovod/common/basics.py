@@ -1,30 +1,48 @@
-"""init(), shutdown() and the questions about this process's place: the same in every framework module."""
+"""init(), shutdown() and the questions about this
+process's place: the same in every framework module."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import operator
-import os
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from horovod import _core
-from horovod._bootstrap import identity as identities
-from horovod._bootstrap import topology as topologies
-from horovod._bootstrap import world as worlds
-from horovod.common import config as configs
-from horovod.common import handles, util
 from horovod.common import session as sessions
-from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import ProcessSet, global_process_set, register_all
-from horovod.common.session import Place, Session, state
+from horovod.common import startup, util
+from horovod.common.process_sets import ProcessSet
+from horovod.common.session import state
 
-if TYPE_CHECKING:
-    from horovod._bootstrap.identity import Identity, Meeting
-    from horovod._bootstrap.world import World
-    from horovod.common.config import Config
+# What every framework module has. Listed here and nowhere else: the modules add it to theirs.
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
 
 # Plain ints: users compare them with == and frameworks pass them as attributes of operations.
 Average: int = _core.AVERAGE
@@ -36,42 +54,30 @@ Product: int = _core.PRODUCT
 
 
 class HorovodBasics:
-    """The functions of this module as methods, for tools that expect `mpi_ops._basics`. Has no state."""
+    """The functions of this module as methods, for tools that expect `mpi_ops._basics`.
+
+    Has no state.
+    """
 
     def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
-        """Joins this process to the job. Does nothing but register `process_sets` if that is done already.
+        """Joins this process to the job.
 
-        `comm`: None for all ranks, a list of launched ranks that form a world of their own, in that order, or
-        an mpi4py communicator of those ranks, which also makes MPI carry the data.
-        `process_sets`: sets to register, the same on all ranks, or "dynamic" to add and remove sets later.
-        With an mpi4py communicator they may be made from such, each rank giving those that it is in.
+        Does nothing but register `process_sets` if that is done already.
+
+        `comm`: None for all ranks, a list of launched ranks that form a world of their own, in that
+        order, or an mpi4py communicator of those ranks, which also makes MPI carry the data.
+        `process_sets`: sets to register, the same on all ranks, or "dynamic" to add and remove sets
+        later. With an mpi4py communicator they may be made from such, each rank giving those that
+        it is in.
         """
-        members, by_mpi = _members(comm)
-        sets = _static_sets(process_sets, members if by_mpi else None)
-        with state.lock:
-            if state.session is None:
-                state.session = _start(members, by_mpi, sets)
-                atexit.register(self.shutdown)
-            elif isinstance(process_sets, str):
-                state.session.dynamic_process_sets = True
-            session = state.session
-            global_process_set.ranks = list(range(session.place.size))
-            if any(process_set.mpi_comm is not None for process_set in sets):
-                sets = _sets_of_all(sets)
-            register_all(sets, session)
+        startup.start(comm, process_sets)
 
     def shutdown(self) -> None:
-        """Ends the engine on all ranks; init() may be called again. Harmless when not initialised."""
-        with state.lock:
-            session, state.session = state.session, None
-            if session is None:
-                return
-            atexit.unregister(self.shutdown)
-            session.engine.shutdown()
-            session.belongings.close()
-            for process_set in session.process_sets:
-                process_set._forget()
-            global_process_set._forget()
+        """Ends the engine on all ranks; init() may be called again.
+
+        Harmless when not initialised.
+        """
+        startup.stop()
 
     def is_initialized(self) -> bool:
         """Whether init() was called and shutdown() was not."""
@@ -106,7 +112,8 @@ class HorovodBasics:
         return sessions.for_query().place.homogeneous
 
     def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
-        """Starts to record a timeline; needs HOROVOD_TIMELINE to be set at init(), for example to DYNAMIC."""
+        """Starts to record a timeline; needs HOROVOD_TIMELINE to
+        be set at init(), for example to DYNAMIC."""
         session = sessions.for_query()
         if not session.timeline:
             raise ValueError(
@@ -122,7 +129,10 @@ class HorovodBasics:
         sessions.for_query().engine.timeline_stop()
 
     def mpi_threads_supported(self) -> bool:
-        """True: MPI is used only if it may be called from several threads. ValueError without MPI."""
+        """True: MPI is used only if it may be called from several threads.
+
+        ValueError without MPI.
+        """
         if not sessions.for_query().mpi:
             raise ValueError("MPI is not in use, so there is nothing to say about its threads")
         return True
@@ -166,287 +176,6 @@ class HorovodBasics:
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         engine = sessions.for_query().engine
         return {number: engine.process_set_ranks(number) or [] for number in engine.process_set_ids()}
-
-
-def place_of(rank: int, hosts: Sequence[str]) -> Place:
-    """Where `rank` stands if rank i runs on hosts[i]; hosts are numbered in order of appearance."""
-    by_host: dict[str, list[int]] = {}
-    for number, host in enumerate(hosts):
-        by_host.setdefault(host, []).append(number)
-    local = by_host[hosts[rank]]
-    local_rank = local.index(rank)
-    # Only hosts that have this local rank count, so that each cross group is one process per host.
-    across = [ranks[local_rank] for ranks in by_host.values() if len(ranks) > local_rank]
-    return Place(
-        rank=rank,
-        size=len(hosts),
-        local_rank=local_rank,
-        local_size=len(local),
-        cross_rank=across.index(rank),
-        cross_size=len(across),
-        homogeneous=len({len(ranks) for ranks in by_host.values()}) == 1,
-    )
-
-
-def _members(comm: Any) -> tuple[list[int], bool]:
-    """The launched ranks that form the world (none: all), and whether an MPI communicator told so."""
-    if comm is None:
-        return [], False
-    if hasattr(comm, "Get_rank"):
-        from horovod.common import mpi
-
-        return mpi.world_ranks(comm), True
-    if not isinstance(comm, Sequence) or isinstance(comm, str | bytes):
-        raise ValueError(
-            f"hvd.init(comm=...) takes None, a list of ranks or an mpi4py.MPI.Comm, got {comm!r}"
-        )
-    try:
-        members = [operator.index(rank) for rank in comm]
-    except TypeError:
-        raise ValueError(f"hvd.init(comm=...) takes a list of ints, got {comm!r}") from None
-    if len(set(members)) != len(members):
-        raise ValueError(f"hvd.init(comm=...) names each rank once, got {members}")
-    return members, False
-
-
-def _static_sets(given: Sequence[ProcessSet] | str | None, mpi_members: list[int] | None) -> list[ProcessSet]:
-    if given is None:
-        return []
-    if isinstance(given, str):
-        if given.lower() != "dynamic":
-            raise ValueError(f'process_sets must be a list of hvd.ProcessSet or "dynamic", got {given!r}')
-        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
-        return []
-    sets = list(given)
-    for process_set in sets:
-        if not isinstance(process_set, ProcessSet):
-            raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
-        if process_set.mpi_comm is not None:
-            if mpi_members is None:
-                raise NotImplementedError(
-                    "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
-                )
-            from horovod.common import mpi
-
-            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, mpi_members)
-    return sets
-
-
-def _sets_of_all(sets: Sequence[ProcessSet]) -> list[ProcessSet]:
-    """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the others'.
-
-    A communicator that was split exists once for each part, and every rank knows only its own.
-    """
-    from horovod.common.objects import allgather_object
-
-    result: list[ProcessSet] = []
-    gathered = allgather_object([process_set.ranks for process_set in sets], "horovod.init.process_sets")
-    for index, own in enumerate(sets):
-        parts = sorted({tuple(ranks[index]) for ranks in gathered if ranks[index]})
-        if not parts:
-            raise ValueError("hvd.init(process_sets=...): no rank is in the communicator of a process set")
-        if not own.ranks:  # not a member of any part
-            own.ranks = list(parts[0])
-        result += [own if own.ranks == list(part) else ProcessSet(part) for part in parts]
-    return result
-
-
-def _select(identity: Identity, members: list[int]) -> Identity:
-    """The identity within the world that the launched ranks `members` form, renumbered in that order."""
-    if bad := [rank for rank in members if not 0 <= rank < identity.size]:
-        raise ValueError(
-            f"hvd.init(comm={members}): rank {bad[0]} does not exist, the job has {identity.size} ranks"
-        )
-    if identity.rank not in members:
-        raise ValueError(
-            f"hvd.init(comm={members}): rank {identity.rank} is not in the list, so it must not call init"
-        )
-    return replace(identity, rank=members.index(identity.rank), size=len(members))
-
-
-def _affinity(config: Config, place: Place) -> int:
-    cores = config.thread_affinity
-    if not cores:
-        return -1
-    if len(cores) < place.local_size:
-        import logging  # here: it would take a tenth of the time of importing this module
-
-        logging.getLogger("horovod").error(
-            "HOROVOD_THREAD_AFFINITY has %d core ids for %d processes on this host; not applied",
-            len(cores),
-            place.local_size,
-        )
-        return -1
-    return cores[place.local_rank]
-
-
-def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
-    """Whether MPI carries the data. ValueError if it can't: it must know the launcher's ranks."""
-    # The controller is the same either way; our own transports may be asked for explicitly.
-    wanted = config.cpu_operations == "mpi" or (
-        config.cpu_operations is None and (by_mpi or config.controller == "mpi")
-    )
-    if wanted or by_mpi:
-        from horovod.common import mpi
-
-        world = mpi.library().COMM_WORLD
-        if (launched.rank, launched.size) != (world.Get_rank(), world.Get_size()):
-            raise ValueError(
-                f"this is rank {launched.rank} of {launched.size} according to the environment, but "
-                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: to use MPI (which "
-                "HOROVOD_CPU_OPERATIONS, HOROVOD_CONTROLLER or hvd.init(comm=...) ask for) start the job "
-                "with horovodrun --mpi, or with the mpirun of the MPI that mpi4py has loaded"
-            )
-    return wanted
-
-
-def _check_encryption(config: Config, uses_mpi: bool) -> None:
-    """ValueError if it was asked for and can't be had: never do without silently."""
-    if config.encryption == "none":
-        return
-    if uses_mpi:
-        raise ValueError("HOROVOD_ENCRYPTION=data: MPI carries the data, and Horovod can't encrypt that")
-    if problem := _core.encryption_problem():
-        raise ValueError(f"HOROVOD_ENCRYPTION=data: {problem}")
-
-
-def _check_local(meeting: Meeting, place: Place, host: str) -> None:
-    """Whether the hosts' names agree with what another launcher says about them.
-
-    Only the number counts: Open MPI 5 may give a host's ranks local ranks in another order.
-    """
-    told = meeting.local
-    if told is None or told[1] == place.local_size:
-        return
-    raise ValueError(
-        f"{meeting.launcher} says that {told[1]} ranks are on the host of rank {place.rank}, but by the "
-        f"names of the hosts {place.local_size} are on {host}: give each host a name of its own, with "
-        "HOROVOD_HOSTNAME if need be"
-    )
-
-
-def _prepared(
-    launched: Identity, identity: Identity, ranks: Sequence[int], scope: str, timeout: float
-) -> contextlib.AbstractContextManager[tuple[Identity, float]]:
-    """See meeting.prepared(). Ranks of horovodrun know everything already and don't even load it."""
-    if identity.meeting is None:
-        return contextlib.nullcontext((identity, timeout))
-    from horovod._bootstrap import meeting
-
-    return meeting.prepared(launched, identity, ranks, scope, timeout)
-
-
-def _connect(
-    config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
-) -> tuple[World, Place]:
-    everyone = list(range(launched.size))
-    groups = None if config.topology is None else topologies.groups_of(config.topology, launched.size)
-    if members and members != everyone:
-        identity = _select(launched, members)
-        groups = None if groups is None else [groups[member] for member in members]
-    else:
-        identity, members = launched, []
-    # All processes count the worlds they were part of, so a late or repeated init() can't join an older one.
-    prefix = "-".join(map(str, members)) + ":" if members else ""
-    group = f"{prefix}{identity.size}"
-    number = state.inits.get(group, 0)
-    state.inits[group] = number + 1
-    # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not given.
-    explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
-    timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
-    scope = f"{group}.{number}"
-    try:
-        with _prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
-            world = worlds.connect(
-                ready,
-                transport=transport,
-                groups=groups,
-                timeout=left,
-                peer_timeout=config.peer_timeout_seconds,
-                # Of sets made from communicators every rank may have others: only their number must agree.
-                process_sets=[
-                    list(process_set.ranks or ()) if process_set.mpi_comm is None else []
-                    for process_set in sets
-                ],
-                scope=scope,
-                shm_bytes=_core.shm_bytes,
-                encryption=config.encryption,
-            )
-    except HorovodInternalError as error:
-        # The rendezvous can't tell a mistake in the script from a failure; users of init() expect to.
-        if "process sets" in str(error):
-            raise ValueError(f"hvd.init(process_sets=...): {error}") from error
-        raise
-    place = place_of(world.rank, [peer.host for peer in world.peers])
-    if not members and identity.meeting is not None:
-        _check_local(identity.meeting, place, identity.host)
-    elif not members:
-        # The launcher's numbering is the one that users see in the environment.
-        place = place._replace(
-            local_rank=world.local_rank,
-            local_size=world.local_size,
-            cross_rank=world.cross_rank,
-            cross_size=world.cross_size,
-        )
-    world.local_rank, world.local_size = place.local_rank, place.local_size
-    return world, place
-
-
-def _tunables(config: Config, place: Place) -> _core.Tunables:
-    return _core.Tunables(
-        fusion_threshold=config.fusion_threshold,
-        cache_capacity=config.cache_capacity,
-        disable_group_fusion=config.disable_group_fusion,
-        peer_timeout=config.peer_timeout_seconds,
-        stall_warning=0.0 if config.stall_check_disable else config.stall_check_time_seconds,
-        stall_shutdown=0.0 if config.stall_check_disable else config.stall_shutdown_time_seconds,
-        log_level=config.log_level,
-        log_hide_time=config.log_hide_time,
-        affinity=_affinity(config, place),
-    )
-
-
-def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
-    config = configs.read(os.environ)
-    launched = identities.detect()
-    if launched.meeting is None:
-        identities.hide_key()
-    uses_mpi = _uses_mpi(config, by_mpi, launched)
-    _check_encryption(config, uses_mpi)
-    with contextlib.ExitStack() as belongings:
-        world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)
-        table: _core.MpiTable | None = None
-        if world.transport == "mpi":
-            table = _mpi_table(world, members, belongings)
-        engine = _core.Engine(world, _tunables(config, place), sessions.engine_error, table)
-        handles.table.forget_all()  # what an earlier engine left behind
-        if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
-            try:
-                engine.timeline_start(config.timeline, config.timeline_mark_cycles)
-            except (ValueError, RuntimeError) as error:
-                engine.shutdown()
-                raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
-        return Session(
-            engine,
-            place,
-            dynamic_process_sets=config.dynamic_process_sets,
-            timeline=config.timeline is not None,
-            mpi=uses_mpi,
-            belongings=belongings.pop_all(),
-            key=world.key,
-        )
-
-
-def _mpi_table(world: World, members: list[int], belongings: contextlib.ExitStack) -> _core.MpiTable:
-    from horovod.common import mpi
-
-    try:
-        channel = mpi.Channel(members or range(world.size))
-    except BaseException:
-        world.close()
-        raise
-    belongings.callback(channel.close)
-    return channel.table()
 
 
 _basics = HorovodBasics()

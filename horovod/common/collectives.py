@@ -1,21 +1,20 @@
 """The collectives without a framework: what every adapter does between its tensors and the engine.
 
-An adapter describes its tensors by a `TensorAdapter`; `Collectives` then submits operations on them and
-returns handles for `horovod.common.handles.table`.
+An adapter describes its tensors by a `TensorAdapter`; `Collectives` then submits operations on them
+and returns handles for `horovod.common.handles.table`.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import Finished, Pending, table
-from horovod.common.process_sets import ProcessSet, id_of
-from horovod.common.session import Session, for_collective
-from horovod.common.util import num_rank_is_power_2
+from horovod.common.process_sets import ProcessSet, global_process_set, id_of
+from horovod.common.session import Session, for_collective, state
+from horovod.common.util import num_rank_is_power_2, warn_deprecated
+from horovod.errors import HorovodInternalError
 
 T = TypeVar("T")
 
@@ -32,7 +31,8 @@ class TensorAdapter(Protocol[T]):
         """A new contiguous tensor of the same shape and dtype with any content."""
 
     def describe(self, tensor: T) -> tuple[int, Sequence[int], int]:
-        """Address, shape and dtype code of a staged tensor; ValueError if the dtype is not supported."""
+        """Address, shape and dtype code of a staged tensor;
+        ValueError if the dtype is not supported."""
 
     def assign(self, target: T, source: T) -> None:
         """Copies the content of a staged tensor back to the one it was staged for."""
@@ -44,7 +44,8 @@ class TensorAdapter(Protocol[T]):
         """
 
     def wrap(self, memory: _core.Memory | None, shape: tuple[int, ...], like: T) -> T:
-        """A tensor on memory of the engine (None: it is empty), with the dtype and device of `like`."""
+        """A tensor on memory of the engine (None: it is
+        empty), with the dtype and device of `like`."""
 
     def splits_to_list(self, splits: Any) -> list[int]:
         """The splits that a user passed to alltoall; ValueError if they are not 1-D int32."""
@@ -58,9 +59,7 @@ def reduce_op(op: int | None, average: bool | None) -> int:
     if average is not None:
         if op is not None:
             raise ValueError("give either op or average, not both; average is deprecated")
-        warnings.warn(
-            "average is deprecated: use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3
-        )
+        warn_deprecated("average is deprecated: use op=hvd.Average or op=hvd.Sum")
         return _core.AVERAGE if average else _core.SUM
     if op is None:
         return _core.AVERAGE
@@ -69,28 +68,37 @@ def reduce_op(op: int | None, average: bool | None) -> int:
     return op
 
 
-def check_adasum(session: Session, process_set: int | None) -> None:
-    """NotImplementedError where Adasum can't work."""
-    if process_set != 0:
+def check_adasum(process_set: ProcessSet) -> None:
+    """NotImplementedError where Adasum can't work.
+
+    Without hvd.init() the operation itself says so.
+    """
+    if process_set.process_set_id != 0:
         raise NotImplementedError("Adasum works on the global process set only")
-    if not num_rank_is_power_2(session.place.size):
-        raise NotImplementedError(f"Adasum needs a power of two of ranks, there are {session.place.size}")
+    ranks = process_set.size() if state.session is not None else 1
+    if not num_rank_is_power_2(ranks or 1):
+        raise NotImplementedError(f"Adasum needs a power of two of ranks, there are {ranks}")
 
 
-def join() -> int:
-    """Declares that this rank has no more data and waits until all have joined; the last one's rank."""
+def join(device: int = -1) -> int:
+    """Declares that this rank has no more data: until all joined, the others' allreduces go on
+    without it.
+
+    Averages still divide by the number of all ranks. Returns the rank that joined last. `device` is
+    accepted for compatibility.
+    """
     return for_collective().run(_core.JOIN, b"join.noname", 0)
 
 
-def barrier(process_set: ProcessSet) -> None:
-    """Waits until every rank of the set has come here."""
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the set has called it."""
     for_collective().run(_core.BARRIER, b"barrier.noname", id_of(process_set))
 
 
 class Collectives(Generic[T]):
     """Submits collectives on an adapter's tensors. Lists have several tensors only where `grouped`.
 
-    The handle of a group resolves to a tuple, else to the tensor. `operation` is the first part of the name.
+    The handle of a group resolves to a tuple, else to the tensor.
     """
 
     def __init__(self, adapter: TensorAdapter[T]) -> None:
@@ -110,7 +118,7 @@ class Collectives(Generic[T]):
     ) -> int:
         session, number = for_collective(), id_of(process_set)
         if op == _core.ADASUM:
-            check_adasum(session, number)
+            check_adasum(process_set)
         specs, keep, finish = self._same_shape(tensors, in_place, grouped)
         operation = "grouped_allreduce" if grouped else "allreduce"
         return _submit(
@@ -212,7 +220,8 @@ class Collectives(Generic[T]):
     def _engine_shape(
         self, tensors: Sequence[T], grouped: bool
     ) -> tuple[list[_Spec], object, Callable[[_core.Engine, int], Any]]:
-        """For operations whose outputs the engine allocates, as their shapes depend on other ranks."""
+        """For operations whose outputs the engine allocates,
+        as their shapes depend on other ranks."""
         adapter = self._adapter
         keep = [adapter.staged(tensor) for tensor in tensors]
         specs: list[_Spec] = []
@@ -228,6 +237,61 @@ class Collectives(Generic[T]):
             return tuple(outputs) if grouped else outputs[0]
 
         return specs, keep, finish
+
+
+class BlockingCollectives(Generic[T]):
+    """Collectives that wait for their results, which are new tensors: a tuple of them where
+    `grouped`.
+
+    A framework with gradients derives from it.
+    """
+
+    def __init__(self, collectives: Collectives[T]) -> None:
+        self._collectives = collectives
+
+    def allreduce(
+        self,
+        tensors: Sequence[T],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        grouped: bool,
+    ) -> Any:
+        return table.synchronize(
+            self._collectives.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=grouped)
+        )
+
+    def allgather(
+        self, tensors: Sequence[T], name: str | None, process_set: ProcessSet, grouped: bool
+    ) -> Any:
+        return table.synchronize(self._collectives.allgather(tensors, name, process_set, grouped=grouped))
+
+    def reducescatter(
+        self,
+        tensors: Sequence[T],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        grouped: bool,
+    ) -> Any:
+        return table.synchronize(
+            self._collectives.reducescatter(
+                tensors, name, op, prescale, postscale, process_set, grouped=grouped
+            )
+        )
+
+    def broadcast(self, tensor: T, root_rank: int, name: str | None, process_set: ProcessSet) -> T:
+        result: T = table.synchronize(self._collectives.broadcast(tensor, root_rank, name, process_set))
+        return result
+
+    def alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[T, T]:
+        """The rows received, and how many came from each rank."""
+        result: tuple[T, T] = table.synchronize(self._collectives.alltoall(tensor, splits, name, process_set))
+        return result
 
 
 def _submit(
@@ -251,14 +315,20 @@ def _submit(
     pending = Pending(engine, finish, (specs, keep))
     handle = table.add(pending)
 
-    def submit(full: bytes) -> int:
-        return engine.submit(kind, full, process_set, specs, op, root, prescale, postscale, numbers)
-
+    full = operation if name is None else f"{operation}.{name}"
     try:
-        if name is None:
-            pending.number = session.submit_unnamed(operation, process_set, submit)
-        else:
-            pending.number = submit(f"{operation}.{name}".encode())
+        pending.number = engine.submit(
+            kind,
+            full.encode(),
+            process_set,
+            specs,
+            op,
+            root,
+            prescale,
+            postscale,
+            numbers,
+            unnamed=name is None,
+        )
     except (ValueError, HorovodInternalError):  # refused, so the engine does not use the memory
         table.discard(handle)
         raise

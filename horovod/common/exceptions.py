@@ -1,31 +1,5 @@
-"""Exceptions that users catch."""
+"""Exceptions that users catch, under the name that they import."""
 
-from __future__ import annotations
+from horovod.errors import HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt
 
-
-class HorovodInternalError(RuntimeError):
-    """A collective failed: the ranks disagree, a peer died, or the job was shut down."""
-
-
-class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts changed; elastic training re-initialises without losing state.
-
-    `skip_sync` tells that the state needs no synchronisation afterwards.
-    """
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__("the hosts of this job changed")
-        self.skip_sync = skip_sync
-
-
-class HorovodVersionMismatchError(ImportError):
-    """A framework differs from the version that an extension was built for."""
-
-    def __init__(self, name: str, version: str, installed_version: str) -> None:
-        super().__init__(
-            f"built for {name} {version}, but {name} {installed_version} is installed; "
-            f"reinstall horovod or install {name} {version}"
-        )
-        self.name = name
-        self.version = version
-        self.installed_version = installed_version
+__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt"]

@@ -85,7 +85,10 @@ class HandleTable:
         return pending.poll()
 
     def synchronize(self, handle: int) -> Any:
-        """Waits and returns the output. None for a handle that is unknown or was synchronized already."""
+        """Waits and returns the output.
+
+        None for a handle that is unknown or was synchronized already.
+        """
         pending = self._pending.get(handle)
         if pending is None:
             return None

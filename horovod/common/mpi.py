@@ -1,4 +1,7 @@
-"""MPI, when it carries the data: everything that is asked of mpi4py. Imported only by jobs that use MPI."""
+"""MPI, when it carries the data: everything that is asked of mpi4py.
+
+Imported only by jobs that use MPI.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _REMEDY = "install mpi4py next to the MPI of the launcher (pip install 'horovod[
 
 
 def library() -> Any:
-    """mpi4py.MPI, initialised for several threads. ValueError with the remedy if that can't be had."""
+    """mpi4py.MPI, initialised for several threads.
+
+    ValueError with the remedy if that can't be had.
+    """
     if _forked:
         raise ValueError("MPI can't be used in a forked process: start it with multiprocessing's 'spawn'")
     try:
@@ -44,7 +50,10 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def world_ranks(comm: Any) -> list[int]:
-    """The ranks of MPI.COMM_WORLD that `comm` consists of, in its order. ValueError if it can't be used."""
+    """The ranks of MPI.COMM_WORLD that `comm` consists of, in its order.
+
+    ValueError if it can't be used.
+    """
     mpi = library()
     if not isinstance(comm, mpi.Comm):
         raise ValueError(
@@ -58,7 +67,8 @@ def world_ranks(comm: Any) -> list[int]:
 
 
 def set_ranks(comm: Any, members: Sequence[int]) -> list[int]:
-    """The Horovod ranks that the communicator of a process set consists of, sorted; none for MPI.COMM_NULL.
+    """The Horovod ranks that the communicator of a process set consists of, sorted; none for
+    MPI.COMM_NULL.
 
     `members` are the ranks of MPI.COMM_WORLD that are Horovod's, in order.
     """
@@ -86,8 +96,9 @@ def _translated(mpi: Any, comm: Any) -> list[int]:
 class Channel:
     """A communicator of the engine's own: nobody else's messages can get into it.
 
-    `members` are ranks of MPI.COMM_WORLD, in the order of the world that they form; all of them create the
-    channel, when they know that the others are about to (MPI gives no deadline for this).
+    `members` are ranks of MPI.COMM_WORLD, in the order of the world that they form; all of them
+    create the channel, when they know that the others are about to (MPI gives no deadline for
+    this).
     """
 
     def __init__(self, members: Sequence[int]) -> None:

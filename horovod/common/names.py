@@ -1,4 +1,6 @@
-"""Every public name of the original Horovod 0.28, and whether it is here. The page is made of this table:
+"""Every public name of the original Horovod 0.28, and whether it is here.
+
+The page is made of this table:
 
 python -m horovod.common.names > docs/names.md
 """
@@ -189,6 +191,20 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod.tensorflow.keras.callbacks": _KERAS_CALLBACKS,
     "horovod.keras": (*_KERAS, _yes("Adasum"), _differs("PartialDistributedOptimizer", _KERAS_OPTIMIZER)),
     "horovod.keras.callbacks": _KERAS_CALLBACKS,
+    "horovod.mxnet": (
+        *_BASICS,
+        _OPS,
+        _SETS,
+        _yes("broadcast_object allgather_object is_homogeneous Compression HorovodInternalError"),
+        _differs(
+            "allreduce allreduce_ grouped_allreduce grouped_allreduce_ allgather grouped_allgather broadcast "
+            "broadcast_ alltoall reducescatter grouped_reducescatter",
+            "wait for their results, `priority` has no effect; arrays on the CPU; errors of the engine are "
+            "`HorovodInternalError`, which is a `RuntimeError` as `MXNetError` is",
+        ),
+        _yes("broadcast_parameters"),
+        _differs("DistributedOptimizer DistributedTrainer", "average in the engine: `rescale_grad` stays"),
+    ),
     "horovod.data": (_yes("BaseDataLoader"), _differs("AsyncDataLoaderMixin", "logs instead of printing")),
     "horovod.common.exceptions": (
         _yes("HorovodInternalError HostsUpdatedInterrupt"),
@@ -240,9 +256,6 @@ _ABSENT_NAMES = {
     "horovod.common.elastic": "State ObjectState run_fn notification_manager",
     "horovod.keras.elastic": "KerasState CommitStateCallback UpdateBatchStateCallback "
     "UpdateEpochStateCallback run",
-    "horovod.mxnet": "allreduce allreduce_ grouped_allreduce grouped_allreduce_ allgather grouped_allgather "
-    "broadcast broadcast_ alltoall reducescatter grouped_reducescatter broadcast_object allgather_object "
-    "broadcast_parameters DistributedOptimizer DistributedTrainer Compression",
     "horovod.ray": "RayExecutor ElasticRayExecutor BaseHorovodWorker",
     "horovod.spark": "run run_elastic keras.KerasEstimator keras.KerasModel torch.TorchEstimator "
     "torch.TorchModel lightning.TorchEstimator common.store.Store common.backend.SparkBackend",

@@ -1,4 +1,5 @@
-"""Broadcast and gather of Python objects as pickled bytes, each with a seal that is checked before."""
+"""Broadcast and gather of Python objects as pickled
+bytes, each with a seal that is checked before."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from horovod.common.arrays import Array, collectives
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.seals import SEAL_BYTES, Content, SealError
 from horovod.common.session import for_collective
+from horovod.errors import HorovodInternalError
 
 
 def broadcast_object(
@@ -19,7 +20,8 @@ def broadcast_object(
 ) -> Any:
     """The root's object, on every rank of the set. The root gets its own back.
 
-    Types need not agree: the other ranks' `obj` is ignored. If it can't be pickled, all ranks raise.
+    Types need not agree: the other ranks' `obj` is ignored. If it can't be pickled, all ranks
+    raise.
     """
     own = for_collective().place.rank == root_rank
     purpose = _purpose("broadcast", name, process_set)

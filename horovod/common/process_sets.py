@@ -16,7 +16,8 @@ _DYNAMIC_ONLY = (
 
 
 class ProcessSet:
-    """Ranks that communicate among themselves; usable once registered by hvd.init() or hvd.add_process_set().
+    """Ranks that communicate among themselves; usable once registered by hvd.init() or
+    hvd.add_process_set().
 
     Compared by identity. `process_set_id` is None while it is not registered.
     """
@@ -45,7 +46,8 @@ class ProcessSet:
         return None if ranks is None else len(ranks)
 
     def rank(self) -> int | None:
-        """This process's rank within the set, None while it is not registered; ValueError on a non-member."""
+        """This process's rank within the set, None while it is
+        not registered; ValueError on a non-member."""
         ranks = self._registered_ranks()
         if ranks is None:
             return None
@@ -170,6 +172,5 @@ def _known(session: sessions.Session) -> dict[int, list[int]]:
 
 def _register(process_set: ProcessSet, session: sessions.Session) -> None:
     number = session.run(_core.ADD_PROCESS_SET, b"add_process_set", 0, process_set.ranks)
-    session.restart_unnamed(number)
     process_set.process_set_id = number
     session.process_sets.append(process_set)

@@ -1,8 +1,9 @@
 """What proves that an object comes from a rank of this world: no other is ever unpickled.
 
-The data plane does not authenticate what it carries, and unpickling runs code. So every object has a seal in
-front: an HMAC-SHA256 under a key of this world, which every rank derives and none sends, over what the object
-is for, who sends it, its number, length and SHA-256. A seal that was seen before is not accepted again.
+The data plane does not authenticate what it carries, and unpickling runs code. So every object has
+a seal in front: an HMAC-SHA256 under a key of this world, which every rank derives and none sends,
+over what the object is for, who sends it, its number, length and SHA-256. A seal that was seen
+before is not accepted again.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Seals:
         return fields + self._code(purpose, self._rank, fields)
 
     def open(self, purpose: str, sender: int, seal: bytes) -> Content:
-        """What the seal says; SealError if it is not the sender's, for something else, or not new."""
+        """What the seal says; SealError if it is not the
+        sender's, for something else, or not new."""
         fields, code = seal[: _FIELDS.size], seal[_FIELDS.size :]
         if not hmac.compare_digest(code, self._code(purpose, sender, fields)):
             raise SealError("the seal of an object is wrong")

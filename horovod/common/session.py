@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from horovod import _core
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.seals import Seals
+from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
     from horovod.common.process_sets import ProcessSet
@@ -46,6 +46,7 @@ class Session:
         *,
         dynamic_process_sets: bool,
         timeline: bool,
+        elastic: bool,
         mpi: bool,
         belongings: contextlib.ExitStack,
         key: bytes,
@@ -56,39 +57,14 @@ class Session:
         self.place = place
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline
+        self.elastic = elastic  # the number of ranks may change
         self.process_sets: list[ProcessSet] = []
         self._key = key  # of this world
         self.seals = Seals(self.derived_key("objects"), place.rank)
-        # Un-named operations are matched by the number of calls per kind and process set. It starts at zero
-        # with every session, so that a process that joined later (elastic) counts like the others, and with
-        # every join(), before which ranks may have called different numbers of times.
-        self._unnamed: dict[tuple[str, int], int] = {}
-        self._unnamed_joins = 0
-        self._unnamed_lock = threading.Lock()
 
     def derived_key(self, purpose: str) -> bytes:
         """A key that only the ranks of this world know, for one purpose."""
         return hmac.digest(self._key, purpose.encode(), "sha256")
-
-    def submit_unnamed(self, operation: str, process_set: int, submit: Callable[[bytes], int]) -> int:
-        """Calls `submit` with the next automatic name. A refused call does not count: it can be repeated."""
-        key = (operation, process_set)
-        with self._unnamed_lock:
-            joins = self.engine.joins()
-            if joins != self._unnamed_joins:
-                self._unnamed_joins = joins
-                self._unnamed.clear()
-            number = self._unnamed.get(key, 0)
-            name = b"%s.noname.%d" % (operation.encode(), number)
-            handle = submit(name + b".joins.%d" % joins if joins else name)
-            self._unnamed[key] = number + 1
-        return handle
-
-    def restart_unnamed(self, process_set: int) -> None:
-        """A new set may have an old one's number, in which its members have not all counted."""
-        with self._unnamed_lock:
-            for key in [key for key in self._unnamed if key[1] == process_set]:
-                del self._unnamed[key]
 
     def run(self, kind: int, name: bytes, process_set: int, numbers: Sequence[int] | None = None) -> int:
         """Runs an operation that has no tensors to its end and returns the number it gives."""
@@ -111,6 +87,7 @@ class _State:
         self.lock = threading.RLock()
         self.inits: dict[str, int] = {}
         self.on_fork: list[Callable[[], None]] = []
+        self.before_shutdown: list[Callable[[], None]] = []  # what adapters still have to wait for
 
     def after_fork_in_child(self) -> None:
         # The engine's threads are not here, and another thread may have held the lock.

@@ -33,6 +33,18 @@ def _cache(function: F) -> F:
     return cached  # type: ignore[return-value]
 
 
+def warn_deprecated(text: str) -> None:
+    """A DeprecationWarning at the line of the first caller outside of this package."""
+    import inspect  # here: warnings are rare
+    import warnings
+
+    depth, frame = 1, inspect.currentframe()
+    # Functions that torch.compile() leaves alone are called through the compiler.
+    while frame and frame.f_globals.get("__name__", "").startswith(("horovod.", "torch._dynamo.")):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, DeprecationWarning, stacklevel=depth)
+
+
 def gloo_built(verbose: bool = False) -> bool:
     """The engine without MPI, which stands in Gloo's place, is always there."""
     return True
@@ -73,7 +85,8 @@ def ccl_built(verbose: bool = False) -> bool:
 
 @_cache
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether `horovod.<name>` can be imported; tried in another process, so not imported in this one."""
+    """Whether `horovod.<name>` can be imported; tried in
+    another process, so not imported in this one."""
     module = f"horovod.{ext_base_name}"
     if not (_installed(ext_base_name) and _installed(module)):
         if verbose:

@@ -1,4 +1,4 @@
-"""Horovod for Keras: `import horovod.keras as hvd`, then hvd.init(). On the TensorFlow or torch backend."""
+"""Horovod for Keras: `import horovod.keras as hvd`, then hvd.init(). On TensorFlow, torch or JAX."""
 
 from __future__ import annotations
 
@@ -8,35 +8,11 @@ import keras as _keras
 
 from horovod import _absent
 from horovod._keras.api import Api as _Api
-from horovod.common.basics import (
-    Adasum,
-    Average,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common import basics as _common
+from horovod.common.basics import *  # noqa: F403
+from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.errors import HorovodInternalError
 from horovod.keras import callbacks
 
 _api = _Api(_keras)
@@ -51,47 +27,23 @@ load_model = _api.load_model
 reducescatter = _api.reducescatter
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
     "PartialDistributedOptimizer",
     "ProcessSet",
-    "Sum",
     "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += _common.__all__
 
 
 def DistributedOptimizer(
@@ -109,8 +61,8 @@ def DistributedOptimizer(
 ) -> Any:
     """The optimizer, which from now on works with the gradients of all ranks.
 
-    As horovod.tensorflow.keras.DistributedOptimizer(), whose other arguments may be given by name; only the
-    order of the last ones differs.
+    As horovod.tensorflow.keras.DistributedOptimizer(), whose other arguments may be given by name;
+    only the order of the last ones differs.
     """
     return _api.DistributedOptimizer(
         optimizer,

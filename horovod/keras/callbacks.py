@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
-from horovod._keras.callbacks.best_model import BestModel
-from horovod._keras.callbacks.broadcast import Broadcast
-from horovod._keras.callbacks.learning_rate import LearningRateSchedule, LearningRateWarmup
-from horovod._keras.callbacks.metric_average import MetricAverage
+from horovod._keras.callbacks.classes import classes_for
 
 __all__ = [
     "BestModelCheckpoint",
@@ -17,27 +16,9 @@ __all__ = [
     "MetricAverageCallback",
 ]
 
-
-class BroadcastGlobalVariablesCallback(Broadcast, keras.callbacks.Callback):  # type: ignore[misc]
-    __doc__ = Broadcast.__doc__
-    keras = keras
-
-
-class MetricAverageCallback(MetricAverage, keras.callbacks.Callback):  # type: ignore[misc]
-    __doc__ = MetricAverage.__doc__
-    keras = keras
-
-
-class LearningRateScheduleCallback(LearningRateSchedule, keras.callbacks.Callback):  # type: ignore[misc]
-    __doc__ = LearningRateSchedule.__doc__
-    keras = keras
-
-
-class LearningRateWarmupCallback(LearningRateWarmup, keras.callbacks.Callback):  # type: ignore[misc]
-    __doc__ = LearningRateWarmup.__doc__
-    keras = keras
-
-
-class BestModelCheckpoint(BestModel, keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    __doc__ = BestModel.__doc__
-    keras = keras
+_classes = classes_for(keras, __name__)
+BestModelCheckpoint: Any = _classes.BestModelCheckpoint
+BroadcastGlobalVariablesCallback: Any = _classes.BroadcastGlobalVariablesCallback
+LearningRateScheduleCallback: Any = _classes.LearningRateScheduleCallback
+LearningRateWarmupCallback: Any = _classes.LearningRateWarmupCallback
+MetricAverageCallback: Any = _classes.MetricAverageCallback

@@ -16,7 +16,8 @@ Array = NDArray[Any]
 def broadcast_parameters(
     params: Mapping[str, Array] | Iterable[Array | tuple[str, Array]], root_rank: int
 ) -> None:
-    """Overwrites arrays with the root's, in place: a dict, or an iterable of arrays or of (name, array)."""
+    """Overwrites arrays with the root's, in place: a dict, or
+    an iterable of arrays or of (name, array)."""
     if isinstance(params, np.ndarray | str | bytes) or not isinstance(params, Mapping | Iterable):
         raise ValueError(
             f"params must be a dict or an iterable of arrays or (name, array), got {type(params).__name__}"

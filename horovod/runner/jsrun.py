@@ -1,4 +1,4 @@
-"""``horovodrun --jsrun``: LSF's launcher of MPI jobs. command_line() and rank_file() are pure functions."""
+"""``horovodrun --jsrun``: LSF's launcher of MPI jobs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from horovod.common.util import mpi_built
 from horovod.runner import lsf
-from horovod.runner.hosts import HostInfo, SlotInfo
 from horovod.runner.mpirun import MpirunJob
-from horovod.runner.taskfiles import Errand
+from horovod.runner.payload import Payload
+from horovod.runner.plan.hosts import HostInfo, SlotInfo
 
 _SIBLINGS = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"
 
@@ -29,11 +29,11 @@ class JsrunJob:
 
 
 def wanted(asked: bool, otherwise: bool, environ: Mapping[str, str]) -> bool:
-    """Whether jsrun is to start the job: ``asked`` for, or inside of LSF if nothing ``otherwise`` was said
-    and there are jsrun and MPI. ValueError if it is asked for and can't be used."""
+    """Whether jsrun is to start the job: ``asked`` for, or inside of LSF if nothing ``otherwise``
+    was said and there are jsrun and MPI. ValueError if it is asked for and can't be used."""
     if not asked:
         ready = lsf.inside(environ) and _find(environ) is not None
-        return ready and not otherwise and Errand.VARIABLE not in environ and mpi_built()
+        return ready and not otherwise and Payload.VARIABLE not in environ and mpi_built()
     if not lsf.inside(environ):
         raise ValueError("--jsrun: this is no job of LSF (LSB_JOBID is not set): submit it with bsub")
     if _find(environ) is None:
@@ -64,7 +64,7 @@ def execute(what: JsrunJob, dry_run: bool, verbose: bool) -> None:
 
 
 def command_line(job: MpirunJob, ranks: str) -> list[str]:
-    """The words of the command; ``ranks`` is the path of the rank file, unless the binding is the user's."""
+    """The words of the command. ``ranks`` is the rank file, unless the binding is the user's."""
     words = ["jsrun"]
     if job.binding_args is None:
         words += ["--erf_input", ranks]
@@ -100,7 +100,10 @@ def _find(environ: Mapping[str, str]) -> str | None:
 
 
 def _threads_per_core() -> int:
-    """Of this machine, which in such clusters is like the others. LSF tells cores, jsrun counts threads."""
+    """Of this machine, which in such clusters is like the others.
+
+    LSF tells cores, jsrun counts threads.
+    """
     try:
         with open(_SIBLINGS, encoding="ascii") as file:
             parts = [part.partition("-") for part in file.read().strip().split(",")]

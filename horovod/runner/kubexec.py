@@ -9,6 +9,6 @@ _VARIABLE = "OMPI_MCA_plm_rsh_agent"
 
 
 def script(environ: Mapping[str, str]) -> str | None:
-    """The script, to be called with a pod's name and a shell command; None outside of such a launcher."""
+    """The script, called with a pod's name and a shell command; None elsewhere."""
     agent = environ.get(_VARIABLE, "")
     return agent if agent.startswith("/") and agent.endswith("/kubexec.sh") else None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from horovod.runner.hosts import HostInfo, parse_hostfile
+from horovod.runner.plan.hosts import HostInfo, parse_hostfile
 
 _JOB = "LSB_JOBID"
 _HOST_FILE = "LSB_DJOB_HOSTFILE"  # one line for each slot
 _COUNTS = "LSB_MCPU_HOSTS"  # "host1 4 host2 4"
-# Of clusters whose jobs run on a launch node of their own, which is the first host and computes nothing.
+# Of clusters whose jobs run on a launch node of their own, which is the first host and computes
+# nothing.
 _LAUNCH_NODE = "CSM_ALLOCATION_ID"
 
 
@@ -20,7 +21,10 @@ def inside(environ: Mapping[str, str]) -> bool:
 
 
 def hosts(environ: Mapping[str, str]) -> list[HostInfo]:
-    """The job's hosts with their slots, in LSF's order. ValueError, OSError if LSF does not tell them."""
+    """The job's hosts with their slots, in LSF's order.
+
+    ValueError, OSError if LSF does not tell them.
+    """
     path = environ.get(_HOST_FILE)
     if path:
         with open(path, encoding="utf-8") as file:
@@ -45,14 +49,17 @@ def hosts(environ: Mapping[str, str]) -> list[HostInfo]:
 
 
 def size(environ: Mapping[str, str]) -> int | None:
-    """The number of processes without -np: the job's slots. None if that would be a number of cores."""
+    """The number of processes without -np: the job's slots.
+
+    None if that would be a number of cores.
+    """
     if not inside(environ) or environ.get(_LAUNCH_NODE):
         return None
     return sum(host.slots for host in hosts(environ))
 
 
 def spread(found: Sequence[HostInfo], processes: int) -> list[HostInfo]:
-    """As many slots of each host as an even distribution needs: LSF counts cores, processes may be fewer."""
+    """As many slots of each host as an even distribution needs: LSF counts cores."""
     share = -(-processes // len(found))
     fewer = [HostInfo(host.hostname, min(host.slots, share)) for host in found]
     return fewer if sum(host.slots for host in fewer) >= processes else list(found)

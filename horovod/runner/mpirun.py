@@ -1,4 +1,7 @@
-"""``horovodrun --mpi``: the mpirun command line, for each kind of MPI. All but find() are pure functions."""
+"""``horovodrun --mpi``: the mpirun command line, for each kind of MPI.
+
+All but find() are pure functions.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from horovod.runner.environment import inherited
-from horovod.runner.hosts import HostInfo
+from horovod.runner.plan.environment import inherited
+from horovod.runner.plan.hosts import HostInfo
 from horovod.runner.ssh import SshOptions
 
 _VERSION_SECONDS = 20.0
@@ -25,7 +28,7 @@ REMEDY = "install an MPI (Open MPI, MPICH, Intel MPI or Spectrum MPI) and mpi4py
 
 
 class Flavour(Enum):
-    """Whose mpirun it is."""
+    """The MPI that an mpirun belongs to."""
 
     OPEN_MPI = "Open MPI"
     SPECTRUM = "IBM Spectrum MPI"
@@ -61,7 +64,7 @@ class MpirunJob:
 
 
 def find(path: str | None) -> tuple[str, Flavour]:
-    """Where mpirun is, and whose. ValueError with the remedy if there is none that is known."""
+    """The path of mpirun and its MPI. ValueError with the remedy if there is none that is known."""
     program = shutil.which("mpirun", path=path)
     if program is None:
         raise ValueError(f"--mpi: mpirun is not on PATH: {REMEDY}")
@@ -83,7 +86,7 @@ def find(path: str | None) -> tuple[str, Flavour]:
 
 
 def flavour(version: str) -> Flavour | None:
-    """Whose mpirun says this about its version."""
+    """The MPI whose mpirun says this about its version; None if it is unknown."""
     return next((kind for mark, kind in _MARKS if mark in version), None)
 
 

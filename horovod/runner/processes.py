@@ -1,7 +1,8 @@
-"""Linux process control shared by the launcher and the agent: nothing that a job started may outlive it.
+"""Linux process control shared by the launcher and the agent: nothing that a job started may
+outlive it.
 
-Both become *child subreapers*: a descendant whose parent dies becomes their child instead of init's, so
-daemons that fork twice are found too, and "no child left" means "no descendant left".
+Both become *child subreapers*: a descendant whose parent dies becomes their child instead of
+init's, so daemons that fork twice are found too, and "no child left" means "no descendant left".
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ def become_subreaper() -> None:
 
 
 def prepare_worker(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
-    """A function for a forked child: it leads a process group and gets this signal when ``parent`` dies.
+    """A function for a forked child: it leads a process group and gets this signal when ``parent``
+    dies.
 
-    It gets no session of its own: Linux shares out processor time between sessions (autogroups), so a rank
-    that makes room for another would only make room for itself.
+    It gets no session of its own: Linux shares out processor time between sessions (autogroups), so
+    a rank that makes room for another would only make room for itself.
     """
 
     def prepare() -> None:
@@ -43,7 +45,7 @@ def prepare_worker(parent: int, number: int = signal.SIGKILL) -> Callable[[], No
 
 
 def hold_standard_descriptors() -> None:
-    """Fills closed descriptors 0 to 2: a socket might get such a number and be taken for the console."""
+    """Fills closed descriptors 0 to 2, which a socket might get and be taken for the console."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
@@ -97,9 +99,10 @@ def send_group(group: int, number: int) -> None:
 class Sweep:
     """Ends all descendants of this process: SIGTERM, SIGKILL after a while, until none is left.
 
-    Without ``groups`` everyone gets SIGTERM at once. With them only these process groups do, and have the
-    whole time: what they start in order to save their work is left alone. When they are gone, whoever else is
-    left gets SIGTERM and a shorter time. Never blocks; ``now`` is the caller's monotonic clock.
+    Without ``groups`` everyone gets SIGTERM at once. With them only these process groups do, and
+    have the whole time: what they start in order to save their work is left alone. When they are
+    gone, all that are left get SIGTERM and a shorter time. Never blocks; ``now`` is the caller's
+    monotonic clock.
     """
 
     GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: a process stuck in the kernel cannot be ended
@@ -108,7 +111,7 @@ class Sweep:
     def __init__(
         self, now: float, kill_after: float, exclude: Collection[int] = (), groups: Collection[int] = ()
     ) -> None:
-        self.left: list[int] = []  # who is still there, as of the last step
+        self.left: list[int] = []  # those still there, as of the last step
         self._kill_at = now + kill_after
         self._exclude = exclude
         self._groups = set(groups)
@@ -120,7 +123,7 @@ class Sweep:
         self._kill_at = min(self._kill_at, kill_at)
 
     def step(self, now: float) -> bool:
-        """Signals whoever is left; True when nobody is, or when it is hopeless."""
+        """Signals those that are left; True when none is, or when it is hopeless."""
         found = descendants(os.getpid(), self._exclude)
         self.left = list(found)
         if now >= self._kill_at:

@@ -1,4 +1,7 @@
-"""Other hosts through the system's ssh: the command line, and what its failures mean. Pure functions."""
+"""Other hosts through the system's ssh: the command line, and what its failures mean.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from horovod import __version__
 # Reads where to find the package from the first line of stdin, byte by byte because frames follow.
 _START_AGENT = (
     "import sys, json; sys.path[1:1] = json.loads(sys.stdin.buffer.raw.readline()); "
-    "from horovod.runner.agent import main; main()"
+    "from horovod.runner.agent.main import main; main()"
 )
 NOT_FOUND = 127
 
@@ -25,7 +28,8 @@ class SshOptions:
 
     port: int | None = None
     identity_file: str | None = None
-    script: str | None = None  # reaches hosts in place of ssh: called with a host and a shell command
+    # Reaches hosts in place of ssh: called with a host and a shell command
+    script: str | None = None
 
 
 def command(host: str, options: SshOptions, start_timeout: float, python: str) -> list[str]:
@@ -51,9 +55,11 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str) -
     return [*words, "--", host, remote] if options.script is None else [options.script, host, remote]
 
 
-# Batch systems send signals to every process: what they mean for the job is the launcher's to decide.
+# Batch systems send signals to every process: what they mean for the job is the launcher's to
+# decide.
 #
-# A line of descriptor $1 is the permission to connect: many at once would be too many for a jump host.
+# A line of descriptor $1 is the permission to connect: many at once would be too many for a jump
+# host.
 _IN_TURN = """
 trap '' HUP INT TERM USR1 USR2
 [ "$2" = 0.00 ] || sleep "$2"
@@ -61,8 +67,8 @@ read -r turn <"/dev/fd/$1" || exit
 shift 2
 """
 
-# A host seen for the first time is taken at its word, a changed one is not, unless the user's configuration
-# says something else than the default, which is to ask.
+# A host seen for the first time is taken at its word, a changed one is not, unless the user's
+# configuration says something else than the default, which is to ask.
 _CAREFULLY = """
 new=
 case $("$@" 2>/dev/null </dev/null) in
@@ -98,7 +104,7 @@ def ended(code: int, complaints: Sequence[str]) -> str:
 
 
 def explain(host: str, code: int, complaints: Sequence[str], python: str = sys.executable) -> str:
-    """Why no agent came to life on ``host``, from the end of ssh and its stderr, and what to do about it."""
+    """Why no agent started on ``host``, by ssh's exit code and stderr, and what to do about it."""
     text = "\n".join(complaints)
     last = next((line.strip() for line in reversed(complaints) if line.strip()), "")
     said = f" ({last})" if last else ""

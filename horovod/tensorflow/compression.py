@@ -1,4 +1,4 @@
-"""Smaller elements on the wire. Users may pass any class with the two static methods of `Compressor`."""
+"""Smaller elements on the wire, for TensorFlow's tensors."""
 
 from __future__ import annotations
 
@@ -6,62 +6,41 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from horovod.common import compression as common
+from horovod.common.compression import NoneCompressor
 
-class Compressor(Protocol):
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class Compressor(common.Compressor[Any], Protocol):
     """Turns a tensor into a smaller one and back."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and what decompress() needs."""
+
+class _Cast:
+    dtype: Any
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        """The tensor in the smaller type, and its own type."""
+        tensor = tf.convert_to_tensor(tensor)
+        return (tf.cast(tensor, cls.dtype), tensor.dtype) if tensor.dtype.is_floating else (tensor, None)
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The result in its original form."""
+        """The result in the type that the tensor had."""
+        return tensor if ctx is None else tf.cast(tensor, ctx)
 
 
-class NoneCompressor:
-    """Sends the tensor as it is."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
-
-
-def _cast(tensor: Any, dtype: Any) -> tuple[Any, Any]:
-    tensor = tf.convert_to_tensor(tensor)
-    return (tf.cast(tensor, dtype), tensor.dtype) if tensor.dtype.is_floating else (tensor, None)
-
-
-def _cast_back(tensor: Any, dtype: Any) -> Any:
-    return tensor if dtype is None else tf.cast(tensor, dtype)
-
-
-class FP16Compressor:
+class FP16Compressor(_Cast):
     """Sends floating-point tensors as float16; others as they are."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return _cast(tensor, tf.float16)
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return _cast_back(tensor, ctx)
+    dtype = tf.float16
 
 
-class BF16Compressor:
-    """Sends floating-point tensors as bfloat16, which keeps float32's range."""
+class BF16Compressor(_Cast):
+    """Sends floating-point tensors as bfloat16, which keeps float32's range; others as they are."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return _cast(tensor, tf.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return _cast_back(tensor, ctx)
+    dtype = tf.bfloat16
 
 
 class Compression:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from horovod.common import objects
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow import mpi_ops
+from horovod.tensorflow import ops
 from horovod.tensorflow.util import _executing_eagerly, tf_variable
 
 _BYTES_AT_ONCE = 64 << 20
@@ -21,21 +21,23 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Overwrites variables with the root's. In a TF1 graph it returns the op that does so when it is run.
+    """Overwrites variables with the root's.
 
-    The variables must be there on all ranks in the same order. `inplace` makes no difference: beside them
-    only a part of their values, or one variable's, is in memory at a time.
+    In a TF1 graph it returns the op that does so when it is run.
+
+    The variables must be there on all ranks in the same order. `inplace` makes no difference:
+    beside them only a part of their values, or one variable's, is in memory at a time.
     """
     given = list(variables)
     targets = [tf_variable(variable) for variable in given]
     if not targets:
         return None if _executing_eagerly() else tf.no_op()
-    name = mpi_ops.name_of(given)
+    name = ops.name_of(given)
     assigned: list[Any] = []
     for part in _parts(targets):
         # One after another: each part's values are in memory twice while it is under way.
         with tf.control_dependencies(assigned):
-            values = mpi_ops.grouped_broadcast(part, root_rank, name, process_set=process_set)
+            values = ops.grouped_broadcast(part, root_rank, name, process_set=process_set)
         pairs = zip(part, values, strict=True)
         assigned = [variable.assign(value, read_value=False) for variable, value in pairs]
         del values, pairs

@@ -1,4 +1,5 @@
-"""Several passes per step in TF1 graphs: gradients are summed on each rank and reduced on every k-th pass."""
+"""Several passes per step in TF1 graphs: gradients are
+summed on each rank and reduced on every k-th pass."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from horovod.common.distributed_options import check_passes
 
 
 class LocalGradientAggregationHelper:
@@ -23,8 +26,7 @@ class LocalGradientAggregationHelper:
         average_aggregated_gradients: bool,
         rank: int = 0,
     ) -> None:
-        if backward_passes_per_step <= 0:
-            raise ValueError(f"backward_passes_per_step must be at least 1, got {backward_passes_per_step}")
+        check_passes(backward_passes_per_step)
         self.backward_passes_per_step = backward_passes_per_step
         self.sparse_as_dense = sparse_as_dense
         self._allreduce = allreduce_func
@@ -32,7 +34,8 @@ class LocalGradientAggregationHelper:
         self._ready: Any = None  # whether this pass is a k-th one
 
     def compute_gradients(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """On a k-th pass the reduced sums; on others the sums so far, which are not to be applied."""
+        """On a k-th pass the reduced sums; on others the
+        sums so far, which are not to be applied."""
         dense = [self._dense(gradient) for gradient in grads]
         if self.backward_passes_per_step == 1:
             return self._allreduce(dense, variables)

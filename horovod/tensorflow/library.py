@@ -48,8 +48,8 @@ def _load(path: Path) -> Any:
 
 
 def _let_run_concurrently() -> None:
-    # Our ops are stateful, so that TensorFlow neither merges nor precomputes them. In a tf.function it would
-    # also run them one after another, but for those in this list.
+    # Our ops are stateful, so that TensorFlow neither merges nor precomputes them. In a tf.function
+    # it would also run them one after another, but for those in this list.
     auto_control_deps.ASYNC_STATEFUL_OPS = auto_control_deps.ASYNC_STATEFUL_OPS.union(_CONCURRENT)
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.basics import Adasum, Average
+from horovod.common.collectives import check_adasum
+from horovod.common.distributed_options import DistributedOptions, Groups
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow.collectives import allreduce
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, _variable
-from horovod.tensorflow.mpi_ops import Adasum, Average
-from horovod.tensorflow.reduction import (
-    GradientReduction,
-    Groups,
-    LocalVariables,
-    check_groups,
-    check_predivide,
-)
+from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables, checked_groups
+from horovod.tensorflow.reductions import allreduce
 from horovod.tensorflow.util import _executing_eagerly
 
 _Optimizer: Any = tf.compat.v1.train.Optimizer
@@ -28,9 +23,11 @@ _Optimizer: Any = tf.compat.v1.train.Optimizer
 class _Wrapper(_Optimizer):  # type: ignore[misc]
     """A TF1 optimizer that leaves everything to another one."""
 
-    def __init__(self, optimizer: Any, name: str | None, use_locking: bool) -> None:
-        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
+    def __init__(self, optimizer: Any, use_locking: bool, options: DistributedOptions) -> None:
+        name = options.name or f"Distributed{type(optimizer).__name__}"
+        super().__init__(name=name, use_locking=use_locking)
         self._optimizer = optimizer
+        self._options = options
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As the wrapped optimizer's."""
@@ -56,24 +53,15 @@ class _Wrapper(_Optimizer):  # type: ignore[misc]
 class _DistributedOptimizer(_Wrapper):
     """Reduces the gradients in compute_gradients()."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        name: str | None,
-        use_locking: bool,
-        reduction: GradientReduction,
-        local: LocalVariables,
-        backward_passes_per_step: int,
-        average_aggregated_gradients: bool,
-    ) -> None:
-        super().__init__(optimizer, name, use_locking)
-        self._reduction = reduction
-        self._local = local
+    def __init__(self, optimizer: Any, use_locking: bool, options: DistributedOptions) -> None:
+        super().__init__(optimizer, use_locking, options)
+        reduction = GradientReduction(self._name, options)
+        self._local = local = LocalVariables(options)
         self._aggregation = LocalGradientAggregationHelper(
-            backward_passes_per_step,
+            options.backward_passes_per_step,
             lambda gradients, variables: local.reduce_others(reduction, gradients, variables),
-            reduction.sparse_as_dense,
-            average_aggregated_gradients,
+            options.sparse_as_dense,
+            options.average_aggregated_gradients,
         )
 
     def register_local_var(self, var: Any) -> None:
@@ -100,27 +88,14 @@ class _DistributedOptimizer(_Wrapper):
 class _DistributedAdasumOptimizer(_Wrapper):
     """Each rank takes its own step; then the ranks' steps are combined by Adasum."""
 
-    def __init__(
-        self,
-        optimizer: Any,
-        name: str | None,
-        use_locking: bool,
-        device_dense: str,
-        compression: type[Compressor],
-        backward_passes_per_step: int,
-    ) -> None:
-        super().__init__(optimizer, name, use_locking)
-        self._device_dense = device_dense
-        self._compression = compression
-        self._passes = backward_passes_per_step
-
     def apply_gradients(
         self, grads_and_vars: Iterable[Any], global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Applies locally, and on every k-th pass replaces what has changed since the last such pass."""
+        """Applies locally, and on every k-th pass replaces
+        what has changed since the last such pass."""
         pairs = list(grads_and_vars)
         variables = [variable for gradient, variable in pairs if gradient is not None]
-        if self._passes == 1:
+        if self._options.backward_passes_per_step == 1:
             starts = [tf.identity(variable) for variable in variables]
             with tf.control_dependencies(starts):
                 applied = super().apply_gradients(pairs, global_step=global_step, name=name)
@@ -144,7 +119,9 @@ class _DistributedAdasumOptimizer(_Wrapper):
         with tf.control_dependencies([tf.cond(tf.equal(passed, 1), remember, tf.no_op)]):
             applied = super().apply_gradients(pairs, global_step=global_step, name=name)
         with tf.control_dependencies([applied]):
-            return tf.group(tf.cond(tf.equal(passed, self._passes), combine, tf.no_op))
+            return tf.group(
+                tf.cond(tf.equal(passed, self._options.backward_passes_per_step), combine, tf.no_op)
+            )
 
     def _combine(self, variables: list[Any], starts: list[Any], after: Any) -> Any:
         with (
@@ -155,7 +132,10 @@ class _DistributedAdasumOptimizer(_Wrapper):
             for variable, start in zip(variables, starts, strict=True):
                 delta = tf.identity(variable) - start
                 combined = allreduce(
-                    delta, device_dense=self._device_dense, compression=self._compression, op=Adasum
+                    delta,
+                    device_dense=self._options.device_dense,
+                    compression=self._options.compression,
+                    op=Adasum,
                 )
                 assigned.append(variable.assign(start + combined, read_value=False))
             return None if _executing_eagerly() else tf.group(*assigned)
@@ -178,82 +158,43 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer that works with the gradients of all ranks: for tf.compat.v1.train and Keras optimizers.
+    """An optimizer that works with the gradients of all ranks: for tf.compat.v1.train and Keras
+    optimizers.
 
     compression: what travels, for example hvd.Compression.fp16.
     sparse_as_dense: turn tf.IndexedSlices into tensors first.
     backward_passes_per_step: reduce and apply only on every k-th pass, after summing on each rank.
     op: hvd.Average, Sum, or (TF1 optimizers) Adasum.
-    gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this after it.
+    gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this
+    after it.
     average_aggregated_gradients: divide by backward_passes_per_step, too.
     groups: a number of groups, or lists of variables, whose gradients travel together.
     scale_local_gradients: divide the gradients of local variables by the number of ranks.
     """
-    check_predivide(op, gradient_predivide_factor)
-    if backward_passes_per_step <= 0:
-        raise ValueError(f"backward_passes_per_step must be at least 1, got {backward_passes_per_step}")
-    groups = check_groups(groups, num_groups)
+    options = DistributedOptions(
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=checked_groups(groups, num_groups),
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
     if not isinstance(optimizer, _Optimizer):
-        if op == Adasum:
-            raise ValueError("op=hvd.Adasum works with tf.compat.v1.train optimizers only, not with Keras")
-        return _keras_optimizer(
-            optimizer,
-            name=name,
-            device_dense=device_dense,
-            device_sparse=device_sparse,
-            compression=compression,
-            sparse_as_dense=sparse_as_dense,
-            backward_passes_per_step=backward_passes_per_step,
-            op=op,
-            gradient_predivide_factor=gradient_predivide_factor,
-            average_aggregated_gradients=average_aggregated_gradients,
-            groups=groups,
-            process_set=process_set,
-            scale_local_gradients=scale_local_gradients,
-        )
+        from horovod._keras.optimizer import distribute  # here: TF1 programs do not need it
+
+        return distribute(optimizer, options)
     if backward_passes_per_step > 1 and _executing_eagerly():
         raise ValueError(
             "backward_passes_per_step > 1 with a tf.compat.v1.train optimizer needs a TF1 graph; in eager "
             "execution use a Keras optimizer"
         )
     if op == Adasum:
-        if average_aggregated_gradients:
-            raise ValueError("average_aggregated_gradients does not go with op=hvd.Adasum")
-        if process_set.process_set_id != 0:
-            raise NotImplementedError("Adasum works on the global process set only")
-        return _DistributedAdasumOptimizer(
-            optimizer, name, use_locking, device_dense, compression, backward_passes_per_step
-        )
-    reduction = GradientReduction(
-        name=name or f"Distributed{type(optimizer).__name__}",
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        groups=groups,
-        process_set=process_set,
-    )
-    local = LocalVariables(process_set, scale_local_gradients)
-    return _DistributedOptimizer(
-        optimizer,
-        name,
-        use_locking,
-        reduction,
-        local,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-    )
-
-
-def _keras_optimizer(optimizer: Any, **options: Any) -> Any:
-    # Here: Keras takes seconds to import, and TF1 programs do not need it.
-    try:
-        keras = importlib.import_module("horovod.tensorflow.keras")
-    except ImportError as error:
-        raise NotImplementedError(
-            f"{type(optimizer).__name__} is not a tf.compat.v1.train optimizer, and horovod.tensorflow.keras "
-            f"for Keras optimizers can't be imported: {error}. hvd.DistributedGradientTape works with any."
-        ) from error
-    return keras.DistributedOptimizer(optimizer, **options)
+        check_adasum(process_set)
+        return _DistributedAdasumOptimizer(optimizer, use_locking, options)
+    return _DistributedOptimizer(optimizer, use_locking, options)

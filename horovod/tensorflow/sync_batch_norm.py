@@ -7,20 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow import mpi_ops
+from horovod.common.basics import Average, size
+from horovod.tensorflow import ops
 
 
 def _over_ranks(mean: Any, variance: Any) -> tuple[Any, Any]:
-    """The mean and variance of all ranks' elements, if each rank has as many."""
-    if mpi_ops.size() == 1:
+    """The mean and variance over all ranks, if each has the same number of elements."""
+    if size() == 1:
         return mean, variance
     # The variance can't be averaged, the mean of the squares can. One operation for both.
     both = tf.stack([mean, variance + tf.square(mean)])
-    mean, mean_of_squares = tf.unstack(mpi_ops._allreduce(both, op=mpi_ops.Average), num=2)
+    mean, mean_of_squares = tf.unstack(ops._allreduce(both, op=Average), num=2)
     return mean, mean_of_squares - tf.square(mean)
 
 
-# tf_keras and Keras 2 have the argument, and in their default a kernel that computes the moments itself.
+# tf_keras and Keras 2 have the argument, and in their default a kernel that computes the moments
+# itself.
 _TAKES_FUSED = "reduction_axes" in inspect.signature(tf.keras.layers.BatchNormalization._moments).parameters
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.basics import Average
+from horovod.common.distributed_options import DistributedOptions, Groups, checked_layers
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.mpi_ops import Average
-from horovod.tensorflow.reduced import mark_reduced
-from horovod.tensorflow.reduction import GradientReduction, Groups, LocalVariables, check_groups
+from horovod.tensorflow.gradient_marks import mark_reduced
+from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables, checked_groups
 
 
 class _Distributed:
@@ -32,7 +32,8 @@ class _Distributed:
         use_generic_names: bool = False,
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     ) -> Any:
-        """The gradients in the structure of `sources`, averaged (or what `op` says) over the ranks."""
+        """The gradients in the structure of `sources`,
+        averaged (or what `op` says) over the ranks."""
         gradients = super().gradient(  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients=unconnected_gradients
         )
@@ -70,28 +71,26 @@ def DistributedGradientTape(
 ) -> Any:
     """A tape with the recording of `gradtape` whose gradient() reduces over the ranks.
 
-    compression: what travels, for example hvd.Compression.fp16.
-    sparse_as_dense: turn tf.IndexedSlices into tensors first.
-    gradient_predivide_factor: with op=Average, divide by this before the sum and by size / this after it.
-    groups: a number of groups, or lists of variables, whose gradients travel together.
-    scale_local_gradients: divide the gradients of local sources by the number of ranks.
+    The arguments are those of hvd.DistributedOptimizer(); local sources are what
+    register_local_source() was called with.
     """
     base = type(gradtape)
     tape_class: Any = type(base.__name__, (_Distributed, base), {})
     tape = tape_class.__new__(tape_class)
     vars(tape).update(vars(gradtape))
-    tape._reduction = GradientReduction(
-        name="DistributedGradientTape",
+    options = DistributedOptions(
         device_dense=device_dense,
         device_sparse=device_sparse,
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         op=op,
         gradient_predivide_factor=gradient_predivide_factor,
-        groups=check_groups(groups, num_groups),
+        groups=checked_groups(groups, num_groups),
         process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
-    tape._local = LocalVariables(process_set, scale_local_gradients)
+    tape._reduction = GradientReduction("DistributedGradientTape", options)
+    tape._local = LocalVariables(options)
     return tape
 
 
@@ -109,8 +108,9 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """DistributedGradientTape() that leaves the gradients of `local_layers`, one or several, on each rank."""
-    layers = _layers(local_layers)
+    """DistributedGradientTape() that leaves the gradients of
+    `local_layers`, one or several, on each rank."""
+    layers = checked_layers(local_layers, tf.keras.layers.Layer)
     tape = DistributedGradientTape(
         gradtape,
         device_dense,
@@ -128,16 +128,3 @@ def PartialDistributedGradientTape(
         for variable in layer.trainable_weights:
             tape.register_local_source(variable)
     return tape
-
-
-def _layers(given: Any) -> list[Any]:
-    if given is None:
-        return []
-    layers = [given] if isinstance(given, tf.keras.layers.Layer) else given
-    if not isinstance(layers, Iterable) or isinstance(layers, str | bytes):
-        raise ValueError(f"local_layers must be a layer or several, got {given!r}")
-    layers = list(layers)
-    for layer in layers:
-        if not isinstance(layer, tf.keras.layers.Layer):
-            raise ValueError(f"local_layers must be Keras layers, got {layer!r}")
-    return layers

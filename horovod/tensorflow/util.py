@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.session import state
 from horovod.common.util import _cache
 
 __all__ = ["_cache", "_executing_eagerly", "_make_subgraph", "device", "elastic", "tf_variable"]
@@ -25,7 +25,7 @@ def _make_subgraph(function: Callable[..., Any]) -> Any:
 
 def elastic() -> bool:
     """Whether the number of ranks may change, so that it must not become a constant of a graph."""
-    return os.environ.get("HOROVOD_ELASTIC", "0").strip() not in ("", "0")
+    return state.session is not None and state.session.elastic
 
 
 def device(name: str) -> contextlib.AbstractContextManager[Any]:

@@ -1,7 +1,8 @@
 """Calls of the engine from functions that XLA compiles (`jit_compile=True`), on CPUs.
 
-XLA knows nothing of TensorFlow's kernels, so there they are custom calls. A call blocks its thread. They run
-one after another in the order of the program: two ranks that wait in different calls would wait forever.
+XLA knows nothing of TensorFlow's kernels, so there they are custom calls. A call blocks its thread.
+They run one after another in the order of the program: two ranks that wait in different calls would
+wait forever.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _custom_call(
 def _description(
     operation: Operation, tensors: Sequence[Any], shapes: Sequence[Sequence[int]], name: str
 ) -> str:
-    """What csrc/tensorflow/xla.cc reads. Lists have their length in front."""
+    """What csrc/adapters/xla/custom_call.cc reads. Lists have their length in front."""
     fields: list[Any] = [*operation[:-1], len(tensors)]
     for tensor, result in zip(tensors, shapes, strict=True):
         dtype = tensor.dtype.name

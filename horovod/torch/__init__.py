@@ -1,40 +1,15 @@
-"""Collectives on torch tensors: `import horovod.torch as hvd`, then hvd.init() and the functions below."""
+"""Collectives on torch tensors: `import horovod.torch as
+hvd`, then hvd.init() and the functions below."""
 
 from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
-from horovod.common.basics import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common import basics as _common
+from horovod.common.basics import *  # noqa: F403
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.errors import HorovodInternalError
 from horovod.torch import mpi_ops
+from horovod.torch import ops as _ops
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -42,107 +17,29 @@ from horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from horovod.torch.ops import (
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    synchronize,
-)
+from horovod.torch.ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
-    "Max",
-    "Min",
     "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNorm",
     "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "init",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
     "mpi_ops",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "rank",
-    "reducescatter",
-    "reducescatter_async",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "synchronize",
 ]
+__all__ += _common.__all__
+__all__ += _ops.__all__
 
 if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 

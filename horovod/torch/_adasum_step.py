@@ -1,4 +1,5 @@
-"""A step whose effect on the parameters, not its gradients, is combined over the ranks with Adasum."""
+"""A step whose effect on the parameters, not its
+gradients, is combined over the ranks with Adasum."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class AdasumStep:
     def run(self, step: Callable[[], Any]) -> Any:
         """Calls the local `step` and returns what it does.
 
-        The parameters are put back to where they were before anything is sent: a failure leaves them there.
+        The parameters are put back to where they were before anything is sent: a failure leaves
+        them there.
         """
         trained = [parameter for parameter in self.names if parameter.requires_grad]
         with torch.no_grad():

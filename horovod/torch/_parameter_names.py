@@ -1,4 +1,7 @@
-"""What the gradients are called, and which of them travel together. Pure logic, no communication."""
+"""What the gradients are called, and which of them travel together.
+
+Pure logic, no communication.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ def name_parameters(
 ) -> dict[torch.Tensor, str]:
     """A unique name for each parameter of the optimizer, in the optimizer's order.
 
-    ValueError if `named_parameters` is not made of pairs, has a name twice or misses a parameter. A parameter
-    that is shared under several names goes by its first.
+    ValueError if `named_parameters` is not made of pairs, has a name twice or misses a parameter. A
+    parameter that is shared under several names goes by its first.
     """
     parameters = [parameter for group in param_groups for parameter in group["params"]]
     if named_parameters is None:
@@ -55,7 +58,8 @@ def name_parameters(
 
 
 def split_evenly(parameters: Sequence[torch.Tensor], count: int) -> list[list[torch.Tensor]]:
-    """`count` consecutive parts whose sizes differ by at most one; fewer if there are fewer parameters."""
+    """`count` consecutive parts whose sizes differ by at
+    most one; fewer if there are fewer parameters."""
     count = min(count, len(parameters))
     return [
         list(parameters[len(parameters) * part // count : len(parameters) * (part + 1) // count])
@@ -63,30 +67,11 @@ def split_evenly(parameters: Sequence[torch.Tensor], count: int) -> list[list[to
     ]
 
 
-def check_groups(groups: Any) -> None:
-    """ValueError unless `groups` is None, a positive int, or lists of parameters without repetition."""
-    if groups is None:
-        return
-    if isinstance(groups, int) and not isinstance(groups, bool):
-        if groups <= 0:
-            raise ValueError(f"groups must be a positive number or lists of parameters, got {groups}")
-        return
-    if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) for group in groups):
-        raise ValueError(f"groups must be a positive number or lists of parameters, got {groups!r}")
-    seen: set[torch.Tensor] = set()
-    for group in groups:
-        for member in group:
-            if not isinstance(member, torch.Tensor):
-                raise ValueError(f"groups must consist of parameters, got a {type(member).__name__}")
-            if member in seen:
-                raise ValueError("groups has a parameter twice; each may be in one group only")
-            seen.add(member)
-
-
 def with_singles(
     parameters: Sequence[torch.Tensor], groups: Sequence[Sequence[torch.Tensor]]
 ) -> list[list[torch.Tensor]]:
-    """The groups, without members that are not among `parameters`, and every other parameter alone."""
+    """The groups, without members that are not among
+    `parameters`, and every other parameter alone."""
     known = set(parameters)
     chosen = [[member for member in group if member in known] for group in groups]
     grouped = {member for group in chosen for member in group}

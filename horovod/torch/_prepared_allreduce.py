@@ -1,4 +1,5 @@
-"""The short way to the engine for what a training step does most: the allreduce of a dense gradient in place.
+"""The short way to the engine for what a training step does most: the allreduce of a dense gradient
+in place.
 
 A handle from here is one like ops.allreduce_async_() gives, for about half of the work per call.
 """
@@ -9,11 +10,11 @@ import torch
 from torch.autograd.graph import increment_version
 
 from horovod import _core
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import Pending, table
 from horovod.common.process_sets import ProcessSet, id_of
 from horovod.common.session import for_collective
-from horovod.torch.tensors import TorchAdapter
+from horovod.errors import HorovodInternalError
+from horovod.torch.adapter import TorchAdapter
 
 
 def _done(engine: _core.Engine, handle: int) -> None:
@@ -26,10 +27,10 @@ class PreparedAllreduce:
     __slots__ = ("_arguments", "_dtype", "_engine", "_name", "_number", "_prepared", "_process_set", "_shape")
 
     def __init__(
-        self, name: str, op: int, prescale: float, postscale: float, process_set: ProcessSet
+        self, name: str, op: int, process_set: ProcessSet, prescale_factor: float, postscale_factor: float
     ) -> None:
         self._name = f"allreduce.{name}".encode()
-        self._arguments = (op, prescale, postscale)
+        self._arguments = (op, prescale_factor, postscale_factor)
         self._process_set = process_set
         self._number = id_of(process_set)
         self._engine: _core.Engine | None = None
@@ -47,7 +48,8 @@ class PreparedAllreduce:
     def submit(self, gradient: torch.Tensor) -> int:
         """A handle, whose result is None."""
         engine = for_collective().engine
-        # A restarted elastic job has another engine; users replace a parameter's data, and process sets.
+        # A restarted elastic job has another engine; users replace a parameter's data, and process
+        # sets.
         if (
             engine is not self._engine
             or gradient.shape != self._shape

@@ -1,4 +1,4 @@
-"""Smaller elements on the wire. Users may pass any class with the two static methods of `Compressor`."""
+"""Smaller elements on the wire, for torch tensors."""
 
 from __future__ import annotations
 
@@ -7,61 +7,40 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from horovod.common import compression as common
+from horovod.common.compression import NoneCompressor
 
-class Compressor(Protocol):
-    """Turns a tensor into a smaller one and back."""
-
-    @staticmethod
-    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
-        """The tensor to send, and what decompress() needs."""
-
-    @staticmethod
-    def decompress(tensor: Tensor, ctx: Any) -> Tensor:
-        """The result in its original form."""
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class NoneCompressor(Compressor):
-    """Sends the tensor as it is."""
+class Compressor(common.Compressor[Tensor], Protocol):
+    """Turns a torch tensor into a smaller one and back."""
 
-    @staticmethod
-    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
-        return tensor, None
+
+class _Cast:
+    dtype: torch.dtype
+
+    @classmethod
+    def compress(cls, tensor: Tensor) -> tuple[Tensor, Any]:
+        """The tensor in the smaller type, and its own type."""
+        return (tensor.to(cls.dtype), tensor.dtype) if tensor.is_floating_point() else (tensor, None)
 
     @staticmethod
     def decompress(tensor: Tensor, ctx: Any) -> Tensor:
-        return tensor
+        """The result in the type that the tensor had."""
+        return tensor if ctx is None else tensor.to(ctx)
 
 
-def _cast(tensor: Tensor, dtype: torch.dtype) -> tuple[Tensor, torch.dtype | None]:
-    return (tensor.to(dtype), tensor.dtype) if tensor.is_floating_point() else (tensor, None)
-
-
-def _cast_back(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    return tensor if dtype is None else tensor.to(dtype)
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(_Cast):
     """Sends floating-point tensors as float16; others as they are."""
 
-    @staticmethod
-    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
-        return _cast(tensor, torch.float16)
-
-    @staticmethod
-    def decompress(tensor: Tensor, ctx: Any) -> Tensor:
-        return _cast_back(tensor, ctx)
+    dtype = torch.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Cast):
     """Sends floating-point tensors as bfloat16, which keeps float32's range; others as they are."""
 
-    @staticmethod
-    def compress(tensor: Tensor) -> tuple[Tensor, Any]:
-        return _cast(tensor, torch.bfloat16)
-
-    @staticmethod
-    def decompress(tensor: Tensor, ctx: Any) -> Tensor:
-        return _cast_back(tensor, ctx)
+    dtype = torch.bfloat16
 
 
 class Compression:

@@ -1,4 +1,5 @@
-"""Helpers on top of the collectives: the same parameters, optimizer state and objects on all ranks."""
+"""Helpers on top of the collectives: the same
+parameters, optimizer state and objects on all ranks."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def broadcast_parameters(
 ) -> None:
     """Overwrites tensors with the root's, in place.
 
-    `params`: a dict such as model.state_dict(), or an iterable of tensors or of (name, tensor) such as
-    model.named_parameters(). The ranks' order does not matter where there are names.
+    `params`: a dict such as model.state_dict(), or an iterable of tensors or of (name, tensor) such
+    as model.named_parameters(). The ranks' order does not matter where there are names.
     """
     named = _named(params)
     for name, tensor in named:

@@ -1,27 +1,39 @@
-"""hvd.DistributedOptimizer: an optimizer whose gradients are combined over the ranks before each step."""
+"""hvd.DistributedOptimizer: an optimizer whose gradients
+are combined over the ranks before each step."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
-from horovod.common import config, objects
-from horovod.common.basics import Adasum, Average, Sum, rocm_built, size
+from horovod.common import objects
+from horovod.common.basics import Adasum, Average
+from horovod.common.collectives import check_adasum
+from horovod.common.distributed_options import DistributedOptions, check_passes, checked_groups
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.util import num_rank_is_power_2
+from horovod.common.session import for_query
 from horovod.torch._adasum_step import AdasumStep
-from horovod.torch._gradient_reducer import GradientReducer, Reduction
-from horovod.torch._parameter_names import check_groups, name_parameters, split_evenly, unnamed, with_singles
+from horovod.torch._gradient_reducer import GradientReducer
+from horovod.torch._parameter_names import name_parameters, split_evenly, unnamed, with_singles
 from horovod.torch.compression import Compression
 
 Closure = Callable[[], Any]
-Units = list[list[tuple[torch.Tensor, str]]]
+Buckets = list[list[tuple[torch.Tensor, str]]]
+
+# Arguments that programs look at
+_ATTRIBUTES = (
+    "op",
+    "process_set",
+    "gradient_predivide_factor",
+    "sparse_as_dense",
+    "backward_passes_per_step",
+)
 
 
 def DistributedOptimizer(
@@ -36,10 +48,11 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """An optimizer like `optimizer`, for the same parameters, that steps with the ranks' combined gradients.
+    """An optimizer like `optimizer`, for the same parameters, that steps with the ranks' combined
+    gradients.
 
-    Gradients start to travel during the backward pass; step() waits for them. To look at them in between, as
-    gradient clipping and torch.amp.GradScaler do::
+    Gradients start to travel during the backward pass; step() waits for them. To look at them in
+    between, as gradient clipping and torch.amp.GradScaler do::
 
         loss.backward()
         optimizer.synchronize()
@@ -47,86 +60,56 @@ def DistributedOptimizer(
         with optimizer.skip_synchronize():
             optimizer.step()
 
-    The result is an instance of a new class that derives from the optimizer's own and has its name. It goes
-    on with the state that `optimizer` has, which should not be used any more. The arguments `op`,
-    `process_set`, `gradient_predivide_factor`, `sparse_as_dense` and `backward_passes_per_step` are its
-    attributes, and `_parameter_names` has the name of each parameter.
+    The result is an instance of a new class that derives from the optimizer's own and has its name.
+    It goes on with the state that `optimizer` has, which should not be used any more. The arguments
+    `op`, `process_set`, `gradient_predivide_factor`, `sparse_as_dense` and
+    `backward_passes_per_step` are its attributes, and `_parameter_names` has the name of each
+    parameter.
 
-    `named_parameters`: names that match the gradients between ranks; default: the order in the optimizer.
+    `named_parameters`: names that match the gradients between ranks; default: the order in the
+    optimizer.
     `compression`: hvd.Compression.none, fp16, bf16, or a class with the same two static methods.
-    `backward_passes_per_step`: gradients are summed over so many backward passes before they travel.
-    `op`: hvd.Average, hvd.Sum, or hvd.Adasum, which combines the ranks' updates in place of their gradients.
-    `gradient_predivide_factor`: f divides by f before the sum and by size/f afterwards; only with Average.
-    `groups`: how many groups the parameters are split into, or lists of parameters; a group travels as one.
-    `sparse_as_dense`: reduces sparse gradients as dense ones, which is faster if few rows are missing.
+    `backward_passes_per_step`: gradients are summed over so many backward passes before they
+    travel.
+    `op`: hvd.Average, hvd.Sum, or hvd.Adasum, which combines the ranks' updates in place of their
+    gradients.
+    `gradient_predivide_factor`: f divides by f before the sum and by size/f afterwards; only with
+    Average.
+    `groups`: how many groups the parameters are split into, or lists of parameters; a group travels
+    as one.
+    `sparse_as_dense`: reduces sparse gradients as dense ones, which is faster if few rows are
+    missing.
     `process_set`: the ranks that combine gradients; others train on their own.
 
     Not to be pickled or deep-copied: save its state_dict().
     """
-    groups = _groups(groups, num_groups)
-    _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor)
-    names = name_parameters(optimizer.param_groups, named_parameters)
-    attributes = {
-        "_parameter_names": names,
-        "op": op,
-        "process_set": process_set,
-        "gradient_predivide_factor": gradient_predivide_factor,
-        "sparse_as_dense": sparse_as_dense,
-        "backward_passes_per_step": backward_passes_per_step,
-    }
-    ranks = size()  # before anything that does not need hvd.init(), but would be wrong without
-    if op == Adasum and ranks > 1:
-        if process_set is not global_process_set:
-            raise NotImplementedError("op=hvd.Adasum works on the global process set only")
-        if not num_rank_is_power_2(ranks):
-            raise NotImplementedError(f"op=hvd.Adasum needs a power of two of ranks, there are {ranks}")
-        return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), attributes)
-    reduction = Reduction(
-        op=Average if op == Adasum else op,  # of one rank
-        prescale=1.0 / gradient_predivide_factor,
-        postscale=gradient_predivide_factor,
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    options = DistributedOptions(
         compression=compression,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        groups=checked_groups(groups, num_groups, torch.Tensor),
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
     )
+    names = name_parameters(optimizer.param_groups, named_parameters)
+    session = for_query()  # before anything that does not need hvd.init(), but would be wrong without
+    alone = session.place.size == 1
+    if op == Adasum and not alone:
+        check_adasum(process_set)
+        return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), names, options)
     reducer: GradientReducer | None = None
     # An elastic job may grow: the hooks must be there already.
-    if process_set.included() and (ranks > 1 or config.read(os.environ).elastic):
-        reducer = GradientReducer(_units(names, groups, process_set), reduction, backward_passes_per_step)
-    return _rebuilt(optimizer, _reducing_class, reducer, attributes)
+    if process_set.included() and (session.elastic or not alone):
+        summing = replace(options, op=Average) if op == Adasum else options  # of one rank
+        reducer = GradientReducer(_buckets(names, options), summing)
+    return _rebuilt(optimizer, _reducing_class, reducer, names, options)
 
 
-def _groups(groups: Any, num_groups: int) -> Any:
-    if num_groups != 0:
-        warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=3)
-        if groups is None:
-            groups = num_groups
-    check_groups(groups)
-    return groups
-
-
-def _check(optimizer: object, backward_passes_per_step: int, op: int, predivide_factor: float) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ValueError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    _check_passes(backward_passes_per_step)
-    if op not in (Average, Sum, Adasum):
-        raise ValueError(f"op must be hvd.Average, hvd.Sum or hvd.Adasum, got {op!r}")
-    if predivide_factor != 1.0:
-        if op != Average:
-            raise ValueError("gradient_predivide_factor works with op=hvd.Average only")
-        if rocm_built():
-            raise ValueError("gradient_predivide_factor does not work with ROCm")
-        if predivide_factor <= 0:
-            raise ValueError(f"gradient_predivide_factor must be positive, got {predivide_factor}")
-
-
-def _check_passes(passes: int) -> None:
-    if passes <= 0:
-        raise ValueError(f"backward_passes_per_step must be at least 1, got {passes}")
-
-
-def _units(names: dict[torch.Tensor, str], groups: Any, process_set: ProcessSet) -> Units:
-    parameters = list(names)
+def _buckets(names: dict[torch.Tensor, str], options: DistributedOptions) -> Buckets:
+    parameters, groups, process_set = list(names), options.groups, options.process_set
     if isinstance(groups, int):
         # The order must be the same everywhere, and only the names are.
         order = objects.broadcast_object(
@@ -141,18 +124,21 @@ def _units(names: dict[torch.Tensor, str], groups: Any, process_set: ProcessSet)
         chosen = split_evenly([by_name[name] for name in order], groups)
     else:
         chosen = with_singles(parameters, groups or ())
-    return [[(parameter, names[parameter]) for parameter in unit] for unit in chosen]
+    return [[(parameter, names[parameter]) for parameter in bucket] for bucket in chosen]
 
 
 def _rebuilt(
     optimizer: torch.optim.Optimizer,
     make_class: Callable[[type[torch.optim.Optimizer]], type[Any]],
     worker: object,
-    attributes: dict[str, Any],
+    names: dict[torch.Tensor, str],
+    options: DistributedOptions,
 ) -> Any:
-    """An instance of the class that `make_class` derives from the optimizer's, with all that belongs to it.
+    """An instance of the class that `make_class` derives from the optimizer's, with all that
+    belongs to it.
 
-    Not made by the constructor: nobody knows what arguments that takes and what it does to the state.
+    Not made by the constructor: nobody knows what arguments that takes and what it does to the
+    state.
     """
     base = type(optimizer)
     if hasattr(base, "_horovod_base"):
@@ -170,7 +156,9 @@ def _rebuilt(
     result._horovod = worker
     result._should_synchronize = True
     result._synchronized = False
-    result.__dict__.update(attributes)
+    result._parameter_names = names
+    for attribute in _ATTRIBUTES:
+        setattr(result, attribute, getattr(options, attribute))
     return result
 
 
@@ -267,8 +255,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
             return result
 
         def set_backward_passes_per_step(self, passes: int) -> None:
-            """Changes the number of backward passes whose gradients are summed before they travel."""
-            _check_passes(passes)
+            """Changes the number of backward passes whose
+            gradients are summed before they travel."""
+            check_passes(passes)
             self.backward_passes_per_step = passes
             if self._horovod is not None:
                 self._horovod.set_passes_per_step(passes)
@@ -281,7 +270,8 @@ def _reducing_class(base: type[Any]) -> type[Any]:
 def _synchronizing(optimizer: Any, closure: Closure) -> Closure:
     """The closure, followed by the wait for its gradients.
 
-    L-BFGS decides by the loss how often it calls the closure: it must see the same value on all ranks.
+    L-BFGS decides by the loss how often it calls the closure: it must see the same value on all
+    ranks.
     """
 
     def combined() -> Any:
@@ -298,7 +288,8 @@ def _synchronizing(optimizer: Any, closure: Closure) -> Closure:
 
 
 def _adasum_class(base: type[Any]) -> type[Any]:
-    """A class derived from `base` that combines the ranks' updates of the parameters with Adasum."""
+    """A class derived from `base` that combines the
+    ranks' updates of the parameters with Adasum."""
 
     class Distributed(base):  # type: ignore[misc]
         _horovod: AdasumStep
@@ -323,8 +314,9 @@ def _adasum_class(base: type[Any]) -> type[Any]:
             return result
 
         def set_backward_passes_per_step(self, passes: int) -> None:
-            """Only checked: gradients are local, so nothing depends on the number of backward passes."""
-            _check_passes(passes)
+            """Only checked: gradients are local, so nothing
+            depends on the number of backward passes."""
+            check_passes(passes)
             self.backward_passes_per_step = passes
 
         __reduce_ex__ = _refuse_to_pickle

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from horovod.common.basics import Average, Sum
-from horovod.common.exceptions import HorovodInternalError
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.errors import HorovodInternalError
 from horovod.torch.ops import allgather_async
 
 
@@ -19,8 +19,8 @@ def sparse_allreduce_async(
 ) -> Callable[[], Tensor]:
     """Sum or Average of sparse COO tensors of one shape; the average of integers is floating.
 
-    Returns a function that waits and gives a new sparse tensor, which is not coalesced: it has the entries of
-    all ranks. Called again it gives the same tensor.
+    Returns a function that waits and gives a new sparse tensor, which is not coalesced: it has the
+    entries of all ranks. Called again it gives the same tensor.
     """
     if tensor.layout is not torch.sparse_coo:
         raise ValueError(f"sparse_allreduce_async() needs a sparse COO tensor, got {tensor.layout}")
@@ -41,8 +41,8 @@ def sparse_allreduce_async(
             finally:
                 all_values = table.synchronize(values)
             if op == Average:
-                # Integers become floating numbers, as in any division of torch's: these are parts of sums,
-                # and truncated parts would add up to something else.
+                # Integers become floating numbers, as in any division of torch's: these are parts
+                # of sums, and truncated parts would add up to something else.
                 floating = all_values.is_floating_point() or all_values.is_complex()
                 all_values = all_values.div_(size) if floating else all_values / size
             try:

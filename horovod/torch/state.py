@@ -1,8 +1,8 @@
 """The root's optimizer state on all ranks.
 
-The root describes its state: options as they are, tensors by shape and dtype. The other ranks make room for
-the tensors, and then these are broadcast in place. So no rank has to run a step in order to have a state,
-which would advance step counters and decay weights.
+The root describes its state: options as they are, tensors by shape and dtype. The other ranks make
+room for the tensors, and then these are broadcast in place. So no rank has to run a step in order
+to have a state, which would advance step counters and decay weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class _TensorLike(NamedTuple):
 
 
 class _Description(NamedTuple):
-    """An optimizer's options by group, its state by number of the parameter, and what has another key."""
+    """An optimizer's options by group, its state by number
+    of the parameter, and what has another key."""
 
     options: list[Any]
     state: dict[int, Any]
@@ -37,12 +38,13 @@ class _Description(NamedTuple):
 
 
 def broadcast_optimizer_state(optimizer: Optimizer, root_rank: int, model: Module | None = None) -> None:
-    """Gives the optimizers of all ranks the state and the options (learning rate, ...) of the root's.
+    """Gives the optimizers of all ranks the state and the options (learning rate, ...) of the
+    root's.
 
-    Parameters stay as they are, and so do gradients; but if the root's state is empty, parameters without a
-    gradient get one of zeros, which programs rely on. It is sparse for SparseAdam, and for the embeddings of
-    `model` that have sparse gradients. The optimizers must have the same parameters on all ranks; plain and
-    distributed ones work. ValueError for LBFGS.
+    Parameters stay as they are, and so do gradients; but if the root's state is empty, parameters
+    without a gradient get one of zeros, which programs rely on. It is sparse for SparseAdam, and
+    for the embeddings of `model` that have sparse gradients. The optimizers must have the same
+    parameters on all ranks; plain and distributed ones work. ValueError for LBFGS.
     """
     if isinstance(optimizer, LBFGS):
         raise ValueError("the state of torch.optim.LBFGS can't be broadcast; use another optimizer")
@@ -67,7 +69,8 @@ def broadcast_optimizer_state(optimizer: Optimizer, root_rank: int, model: Modul
 
 
 def _fill_in_gradients(optimizer: Optimizer, model: Module | None) -> None:
-    """Zeros for parameters without a gradient: those of the empty step that once was necessary here."""
+    """Zeros for parameters without a gradient: those of the
+    empty step that once was necessary here."""
     embeddings = [m for m in model.modules() if isinstance(m, Embedding | EmbeddingBag)] if model else []
     sparse = {embedding.weight for embedding in embeddings if embedding.sparse}
     for parameter in _parameters(optimizer):
@@ -146,7 +149,10 @@ def _described(value: Any, parameter: Tensor | None, tensors: list[Tensor]) -> A
 
 
 def _adopted(described: Any, local: Any, parameter: Tensor | None, tensors: list[Tensor]) -> Any:
-    """The reverse. Tensors of the `local` value that fit are kept: other objects may refer to them."""
+    """The reverse.
+
+    Tensors of the `local` value that fit are kept: other objects may refer to them.
+    """
     if isinstance(described, _TensorLike):
         if not _fits(local, described):
             local = _empty(described, parameter)

@@ -18,9 +18,9 @@ from horovod.torch.uncompiled import uncompiled
 class SyncBatchNorm(_BatchNorm):
     """Like torch.nn.BatchNorm, with mean and variance of the batches of all ranks while training.
 
-    The batches may differ in size. Inputs have shape (N, C, ...), on any device. With one rank, and in
-    evaluation mode, it is plain batch normalization. Gradients of weight and bias are those of this rank's
-    batch: the optimizer reduces them.
+    The batches may differ in size. Inputs have shape (N, C, ...), on any device. With one rank, and
+    in evaluation mode, it is plain batch normalization. Gradients of weight and bias are those of
+    this rank's batch: the optimizer reduces them.
     """
 
     def __init__(

@@ -5,28 +5,29 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+def uncompiled(function: F) -> F:
     """Within a compiled function a call of this one is a graph break."""
-    disabled: Callable[P, R] | None = None
+    disabled: Callable[..., Any] | None = None
 
     @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         nonlocal disabled
         if disabled is None:
-            # torch.compiler.disable() takes a second to import the compiler, which many programs never use.
+            # torch.compiler.disable() takes a second to import the compiler, which many programs
+            # never use.
             if "torch._dynamo" not in sys.modules:
                 return function(*args, **kwargs)
             disabled = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
-    # The compiler counts how often it looks at a piece of code, and warns: so it is not the same for all.
+    # The compiler counts how often it looks at a piece of code, and warns: so it is not the same
+    # for all.
     wrapper.__code__ = wrapper.__code__.replace()  # type: ignore[attr-defined]
-    return wrapper
+    return cast(F, wrapper)

@@ -13,13 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import util_packages
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "iptables": "iptables", "ssh": "openssh-client"}
 _NETWORKS = ("192.0.2", "198.51.100")  # of eth0 and eth1
 # Arguments: directory of the fixture, host, place of ~/.ssh, pairs "from:to" to mount, and what to run.
@@ -50,6 +50,23 @@ def why_not() -> str | None:
 
 def run(*words: str | Path) -> None:
     subprocess.run(list(map(str, words)), check=True, capture_output=True, timeout=60)
+
+
+_shared: list[Hosts] = []
+
+
+def shared() -> Hosts:
+    """Three for the whole session, made when first wanted. Each user leaves them as they were."""
+    if not _shared:
+        _shared.append(Hosts(3, Path(tempfile.mkdtemp(prefix="hvd-hosts-"))))
+    return _shared[0]
+
+
+def close_shared() -> None:
+    while _shared:
+        hosts = _shared.pop()
+        hosts.close()
+        shutil.rmtree(hosts.directory)
 
 
 class Hosts:
@@ -125,6 +142,16 @@ class Hosts:
 
     def everyone(self) -> list[int]:
         return [pid for host in range(1, self.count + 1) for pid in self.pids(host)]
+
+    def wait_until_empty(self) -> None:
+        """AssertionError, and a clean end, if processes are left. ssh connections take a moment to unwind."""
+        deadline = time.monotonic() + 20
+        while self.everyone():
+            if time.monotonic() > deadline:
+                left = {f"host{host}": self.command_lines(host) for host in range(1, self.count + 1)}
+                self.kill_all()
+                raise AssertionError(f"processes are left on the hosts: {left}")
+            time.sleep(0.02)
 
     def kill_all(self) -> None:
         """After a failed test: so that the next one starts clean."""

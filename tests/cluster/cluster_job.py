@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
+from util_launch import Outcome, UnfinishedError
+from util_paths import ROOT
 
 RANK = Path(__file__).with_name("cluster_rank.py")
 ENOUGH = 90.0  # seconds for any job, also on a busy machine
@@ -48,9 +50,14 @@ class ClusterJob:
         except subprocess.TimeoutExpired:
             self.process.kill()
             out, err = self.process.communicate()
-            raise AssertionError(f"not finished after {seconds} s\n{out}\n{err}") from None
+            raise UnfinishedError(["horovodrun"], seconds, f"{out}\n{err}") from None
         print(out, err, sep="\n--- stderr ---\n")
         return subprocess.CompletedProcess(self.process.args, self.process.returncode, out, err)
+
+    def end(self, seconds: float = ENOUGH) -> Outcome:
+        """All of its output in one."""
+        done = self.finish(seconds)
+        return Outcome(done.returncode, done.stdout + done.stderr)
 
     def _lines(self) -> Iterator[str]:
         assert self.process.stdout is not None

@@ -1,6 +1,6 @@
-"""One rank of the cluster tests: `sum` once, `train`, or `loop [numbers]` until it fails.
+"""One rank of the cluster tests: `sum` once, `train`, `outage`, or `loop [numbers]` until it fails.
 
-The last one then tells when and how.
+The last one then tells when and how; `outage` ends well after a step that took long, and ten more.
 """
 
 from __future__ import annotations
@@ -76,9 +76,24 @@ def loop() -> None:
         raise
 
 
+def outage() -> None:
+    slowest = 0.0
+    deadline = time.monotonic() + 60
+    while slowest < 3 and time.monotonic() < deadline:
+        begin = time.monotonic()
+        hvd.allreduce(np.ones(1000, np.float32), name="outage")
+        if slowest == 0:
+            print("running", flush=True)
+        slowest = hvd.allreduce(np.float64(time.monotonic() - begin), op=hvd.Max, name="slowest").item()
+        time.sleep(0.01)
+    for _ in range(10):
+        hvd.allreduce(np.ones(1000, np.float32), name="outage")
+    print(f"went on after {slowest:.1f} s", flush=True)
+
+
 def main() -> None:
     hvd.init()
-    {"sum": check_sum, "train": train, "loop": loop}[sys.argv[1]]()
+    {"sum": check_sum, "train": train, "loop": loop, "outage": outage}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

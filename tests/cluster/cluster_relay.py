@@ -17,7 +17,7 @@ import struct
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from bootstrap_relay import Address, Relay, unchanged
 from cluster_attacker import listening
 

@@ -1,7 +1,7 @@
 """Two ranks on host1 and host2, by every way of starting a job: what each launcher leaves in the environment.
 
 Only horovodrun is there in person; of the others, their variables are. mpirun, srun and torchrun pass rank
-0's notice on through a file in the common home directory, the rest through an address that the user names.
+0's endpoint on through a file in the common home directory, the rest through an address that the user names.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import ClusterJob
+from util_paths import ROOT, SUPPORT
 
-RANK = ROOT / "tests" / "started" / "started_rank.py"
+RANK = SUPPORT / "started_rank.py"
 PORT = 24500  # of the rendezvous, where the user has to name it
 KEY = "5ec7e7" * 10 + "5ec7"
 _FOREIGN = re.compile(r"(OMPI|PMIX?|SLURM|HOROVOD|TORCHELASTIC)_.*|RANK|WORLD_SIZE|JOB_COMPLETION_INDEX")
 # What a user has who sets the variables by hand: a rendezvous server in a program of his own.
 _SERVER = """
 import sys
-from horovod._bootstrap.server import RendezvousServer
+from horovod._bootstrap.rendezvous.server import RendezvousServer
 with RendezvousServer(bytes.fromhex(sys.argv[1]), sys.argv[2], int(sys.argv[3])):
     print("ready", flush=True)
     sys.stdin.read()

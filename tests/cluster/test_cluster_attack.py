@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 from cluster_attacker import listening
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import ClusterJob
+from util_paths import ROOT
 
 ATTACKER = Path(__file__).with_name("cluster_attacker.py")
 SECONDS = 5
@@ -38,7 +39,7 @@ def recorded_handshake(hosts: Hosts, key: bytes, endpoint: tuple[str, int]) -> b
     """What an honest worker sends; the attacker is assumed to have overheard it."""
     code = (
         "import socket, sys, time\n"
-        "from horovod._bootstrap.auth import Initiator\n"
+        "from horovod._net.handshake import Initiator\n"
         "side = Initiator(bytes.fromhex(sys.stdin.read()), 'rendezvous')\n"
         "sock = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10)\n"
         "answer = side.receive(sock.recv(side.wanted, socket.MSG_WAITALL))\n"

@@ -11,7 +11,6 @@ from cluster_hosts import Hosts
 from cluster_job import RANK, horovodrun
 
 PYTHON = sys.executable
-TESTS = Path(__file__).parents[1]
 TRAFFIC = Path(__file__).with_name("cluster_traffic.py")
 
 
@@ -37,13 +36,6 @@ def test_a_group_cannot_be_spread_over_hosts(hosts: Hosts) -> None:
     result = horovodrun(hosts, "-np", "4", "-H", "host1:2,host2:2", PYTHON, RANK, "train", env=env)
     assert result.returncode == 1
     assert "puts rank 0 (host host1) and rank 2 (host host2) into one group" in result.stderr
-
-
-def test_conformance_on_two_hosts(hosts: Hosts) -> None:
-    checks = TESTS / "numpy" / "checks_conformance.py"
-    words = ["-np", "4", "-H", "host1:2,host2:2", PYTHON, TESTS / "util_worker.py", checks]
-    result = horovodrun(hosts, *words, env={"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}, seconds=120)
-    assert result.returncode == 0 and "all checks passed" in result.stdout
 
 
 def test_each_byte_crosses_the_network_once(hosts: Hosts) -> None:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import horovodrun
+from util_paths import ROOT
 
 LISTENER = Path(__file__).with_name("cluster_listener.py")
 HOSTS = ["-np", "2", "-H", "host1,host2"]

@@ -7,15 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import horovodrun
+from util_packages import needs
+from util_paths import ROOT
 
 MULTINODE = ROOT / "examples" / "tensorflow" / "TensorFlow_Multinode_Training_with_Horovod.py"
 
 
 def test_multinode_training(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("mlxtend")
+    needs("tensorflow", "mlxtend")
     monkeypatch.chdir(tmp_path)
     result = horovodrun(hosts, "-n", "2", "-H", "host1,host2", MULTINODE, "--steps", "10", seconds=100)
     assert result.returncode == 0, result.stderr
@@ -25,8 +26,7 @@ def test_multinode_training(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_tutorial(hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("sklearn")
+    needs("tensorflow", "sklearn")
     monkeypatch.chdir(tmp_path)
     program = ROOT / "examples" / "tutorial" / "step5_warmup.py"
     words = ["-np", "2", "-H", "host1,host2", sys.executable, program]

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import util_packages
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
+from util_packages import needs
+from util_paths import ROOT
 
 EXAMPLE = ROOT / "examples" / "imagenet"
 
@@ -78,7 +80,7 @@ def test_copyclust(hosts: Hosts, hosts_file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(320)
 def test_synthetic_training_over_hosts(hosts: Hosts, hosts_file: Path) -> None:
-    pytest.importorskip("tensorflow")
+    needs("tensorflow")
     flags = "--model=resnet8 --image_size=32 --num_classes=10 --batch_size=4 --num_batches=3"
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_NUM_INTRAOP_THREADS": "1"}
     code, output = bash(

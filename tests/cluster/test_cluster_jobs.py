@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import RANK, ClusterJob, horovodrun
+from util_paths import ROOT
 
 PYTHON = sys.executable
 

@@ -19,8 +19,8 @@ RANK = Path(__file__).with_name("cluster_tree.py")
 
 
 def processes(hosts: Hosts, host: int, words: str) -> list[psutil.Process]:
-    """Those on a host whose command line contains something, parents first."""
-    return [psutil.Process(pid) for pid, line in sorted(hosts.command_lines(host).items()) if words in line]
+    """Those on a host whose command line contains something."""
+    return [psutil.Process(pid) for pid, line in hosts.command_lines(host).items() if words in line]
 
 
 def victims(hosts: Hosts, job: ClusterJob, name: str) -> list[psutil.Process]:
@@ -32,7 +32,8 @@ def victims(hosts: Hosts, job: ClusterJob, name: str) -> list[psutil.Process]:
     if what == "rank":
         return processes(hosts, int(host[-1]), "cluster_tree")[-1:]
     agents = [found for found in processes(hosts, int(host[-1]), "runner.agent") if found.name() != "ssh"]
-    guardian, agent = agents
+    assert len(agents) == 2
+    guardian, agent = agents if agents[1].ppid() == agents[0].pid else reversed(agents)
     assert agent.ppid() == guardian.pid
     if what == "sshd":
         sshd = guardian.parent()

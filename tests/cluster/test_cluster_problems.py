@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_hosts import ROOT, Hosts
+from cluster_hosts import Hosts
 from cluster_job import ClusterJob, horovodrun
 from runner_util import wait_until
+from util_paths import ROOT
 
 PYTHON = sys.executable
 
@@ -169,7 +170,7 @@ def test_other_version(host2: Hosts, tmp_path: Path) -> None:
     mounts = [(package, ROOT / "horovod")]
     # The rest of the package is the same.
     subprocess.run(["cp", "-r", *map(str, (ROOT / "horovod").glob("[!_]*")), package], check=True)
-    needed = [str(ROOT / "horovod" / name) for name in ("_bootstrap", "_absent.py")]
+    needed = [str(ROOT / "horovod" / name) for name in ("_bootstrap", "_net", "_absent.py")]
     subprocess.run(["cp", "-r", *needed, package], check=True)
     host2.start_sshd(2, mounts=mounts)
     result = horovodrun(host2, "-np", "2", "-H", "host1,host2", "true")

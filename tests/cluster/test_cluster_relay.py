@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from cluster_hosts import ROOT, Hosts, run
+from cluster_hosts import Hosts, run
 from cluster_starts import FOUND, HOROVODRUN, NAMED, PORT, started
 from runner_util import wait_until
+from util_paths import ROOT
 
 RELAY = Path(__file__).with_name("cluster_relay.py")
 HANDSHAKE_BYTES = 80  # the longer direction

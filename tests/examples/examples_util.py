@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
+from util_paths import EXAMPLES, ROOT
+
 MULTINODE = EXAMPLES / "tensorflow" / "TensorFlow_Multinode_Training_with_Horovod.py"
 SEVERAL = Path(__file__).with_name("program_several.py")
 

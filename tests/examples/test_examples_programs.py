@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples_util import EXAMPLES, SEVERAL, figures, horovodrun
+from examples_util import SEVERAL, figures, horovodrun
+from util_packages import needs
+from util_paths import EXAMPLES
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("mlxtend")
+needs("tensorflow", "mlxtend")
 
 
 @pytest.fixture(scope="module")

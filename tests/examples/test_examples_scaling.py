@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples_util import EXAMPLES, figures, run
+from examples_util import figures, run
+from util_packages import needs
+from util_paths import EXAMPLES
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("mlxtend")
+needs("tensorflow", "mlxtend")
 
 
 @pytest.mark.slow

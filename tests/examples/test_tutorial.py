@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from examples_util import EXAMPLES, ROOT, SEVERAL, figures, horovodrun, run
+from examples_util import SEVERAL, figures, horovodrun, run
+from util_packages import needs
+from util_paths import EXAMPLES, ROOT
 
 STEPS = sorted((EXAMPLES / "tutorial").glob("step*.py"))
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -40,8 +42,7 @@ def test_commands_name_files_that_exist() -> None:
     ("processes", "numbers"), [pytest.param(1, (0, 1, 2), marks=pytest.mark.slow), (2, (3, 4))]
 )
 def test_programs_run(tmp_path: Path, processes: int, numbers: tuple[int, ...]) -> None:
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("sklearn")
+    needs("tensorflow", "sklearn")
     lines = json.dumps([[str(STEPS[number])] for number in numbers])
     if processes == 1:  # as the reader starts the first
         code, output = run(sys.executable, SEVERAL, lines, cwd=tmp_path)

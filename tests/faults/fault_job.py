@@ -14,6 +14,7 @@ from typing import Protocol
 import psutil
 from fault_notes import Notes
 from runner_util import Launcher
+from util_paths import SUPPORT
 
 HERE = Path(__file__).parent
 GRACE = 0.5  # seconds that horovodrun gives the others, unless a test says otherwise
@@ -48,7 +49,7 @@ class Job:
             str(directory / "notes"),
             cwd=directory,
             env={
-                "PYTHONPATH": os.pathsep.join([str(Path(spec.origin).parents[1]), str(HERE.parent)]),
+                "PYTHONPATH": os.pathsep.join([str(Path(spec.origin).parents[1]), str(SUPPORT)]),
                 "TMPDIR": str(self._temporary),
                 "OMP_NUM_THREADS": "1",
                 "OPENBLAS_NUM_THREADS": "1",

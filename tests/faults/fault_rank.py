@@ -23,7 +23,7 @@ from fault_plan import Fault
 from util_lag import Lag
 
 import horovod.numpy as hvd
-from horovod._bootstrap.client import RendezvousClient
+from horovod._bootstrap.rendezvous.client import RendezvousClient
 
 RANK = int(os.environ["HOROVOD_RANK"])
 BIG = 64 << 20  # elements: 256 MB

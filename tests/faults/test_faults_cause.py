@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horovod.runner.failure import cause
+from horovod.runner.launcher.failure import cause
 
 CONSEQUENCE = [
     "Traceback (most recent call last):",

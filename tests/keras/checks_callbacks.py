@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from keras_setup import LEGACY, STEPS, X, Y, assert_same_everywhere, hvd, keras, sgd, share, small_model
-from util_expect import raises
+from util_expect import raises, skip
 
 
 class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
@@ -93,8 +93,8 @@ def check_broadcast_leaves_local_variables() -> None:
 
 def check_broadcast_leaves_random_generators() -> None:
     """Otherwise all ranks would drop the same."""
-    if LEGACY:  # has none among the variables
-        return
+    if LEGACY:
+        skip("legacy Keras has none among the variables")
     model = keras.Sequential([keras.layers.Dropout(0.5, seed=hvd.rank() + 1), small_model()])
     fit([hvd.callbacks.BroadcastGlobalVariablesCallback(0)], model=model)
     (state,) = (variable for variable in model.variables if not variable.trainable)
@@ -245,7 +245,7 @@ def check_program_of_the_manual() -> None:
 
 def check_callback_of_another_keras() -> None:
     if not LEGACY or importlib.util.find_spec("keras.ops") is None:
-        return
+        skip("needs legacy Keras beside Keras 3")
     import horovod.keras
 
     with raises(ValueError, "TF_USE_LEGACY_KERAS=1"):

@@ -23,6 +23,7 @@ else:
     import horovod.keras as hvd
 
 LEGACY = not hasattr(keras, "ops")
+ON_JAX = not LEGACY and keras.backend.backend() == "jax"
 
 hvd.init()
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from util_launch import launch
+from util_packages import needs
 
-keras = pytest.importorskip("keras")
-if not hasattr(keras, "ops"):
+needs("keras")
+if metadata.version("keras").startswith("2."):
     pytest.skip("for Keras 3", allow_module_level=True)
 
 PROGRAM = Path(__file__).with_name("program_long_fit.py")
 
 
 def same_bits(backend: str, ranks: int, steps: int, numbers: Iterable[int], timeout: float) -> None:
-    pytest.importorskip(backend)
+    needs(backend)
     chosen = list(map(str, numbers))
     words = ["--steps", str(steps), "--numbers", *chosen]
     outcome = launch(ranks, PROGRAM, *words, timeout=timeout, KERAS_BACKEND=backend)

@@ -36,8 +36,7 @@ class Configuration:
             return launch(self.ranks, *words, timeout=timeout, **self.environment)
         assert hosts is not None
         argv = ["-np", str(self.ranks), "-H", self.hosts, sys.executable, *words]
-        done = ClusterJob(hosts, *argv, env=self.environment).finish(timeout)
-        return Outcome(done.returncode, done.stdout + done.stderr)
+        return ClusterJob(hosts, *argv, env=self.environment).end(timeout)
 
 
 def _within_a_host(transport: str, ranks: int) -> Configuration:
@@ -50,7 +49,7 @@ def _in_groups(topology: str) -> Configuration:
 
 
 ALL = [
-    Configuration("local", 1),
+    Configuration("single", 1),
     *(_within_a_host("shm", ranks) for ranks in (2, 3, 4, 5, 8)),
     *(_within_a_host("tcp", ranks) for ranks in (2, 3, 4)),
     _in_groups("2,2"),

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.extend(str(Path(__file__).resolve().parents[1] / each) for each in (".", "cluster", "mpi"))
+sys.path.extend(str(Path(__file__).resolve().parents[1] / each) for each in ("support", "cluster", "mpi"))
 
 import mixture_configurations
 import pytest

@@ -6,14 +6,13 @@ import fcntl
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from util_launch import WORKER, Outcome
+from util_launch import Outcome, finish
 from util_packages import why_not
 
 BUILD = Path(__file__).parents[2] / "build" / "mpi"
@@ -46,32 +45,8 @@ class Mpi:
         return self.start(words, timeout, HOROVOD_CPU_OPERATIONS="mpi", **env)
 
     def start(self, words: list[str], timeout: float = 200, **env: str) -> Outcome:
-        """Any command with this MPI. AssertionError with its output if it does not end in time."""
-        process = subprocess.Popen(
-            words,
-            env={**os.environ, **ENVIRONMENT, **self.environment, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)  # mpirun ends its ranks then
-            try:
-                output, _ = process.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-            raise AssertionError(f"not finished after {timeout} s: {' '.join(words)}\n{output}") from None
-        return Outcome(process.returncode, output)
-
-    def run_checks(self, np: int, checks: Path, *only: str, timeout: float = 200, **env: str) -> None:
-        """As util_launch.run_checks(), under mpirun."""
-        outcome = self.run(np, WORKER, checks, *only, timeout=timeout, **env)
-        assert outcome.code == 0 and "all checks passed" in outcome.output, outcome.output
+        """Any command with this MPI. UnfinishedError if it does not end in time."""
+        return finish(words, timeout, {**os.environ, **ENVIRONMENT, **self.environment, **env})
 
 
 def get(name: str) -> Mpi:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import mpi_setup
 import pytest
-from runner_util import MARKER, ROOT, family, wait_until
+from runner_util import MARKER, family, wait_until
+from util_paths import ROOT
 
 import horovod
-from horovod._bootstrap.server import RendezvousServer
-from horovod.runner import taskdoor
-from horovod.runner.taskdoor import TaskClient, TaskDoor, described
+from horovod._bootstrap.rendezvous.server import RendezvousServer
+from horovod.runner.function import exchange
+from horovod.runner.function.exchange import FunctionClient, FunctionServer, described
 
 
 @pytest.fixture
@@ -104,17 +105,17 @@ def test_the_job_ends_with_its_caller(debian: None, tmp_path: Path, number: int)
 
 
 def test_the_door_is_for_those_with_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taskdoor, "_CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(exchange, "_CONNECT_SECONDS", 1.0)
     key = secrets.token_bytes(32)
-    door = TaskDoor(b"the function")
+    door = FunctionServer(b"the function")
     with RendezvousServer(key) as server:
-        server.accept(taskdoor.PURPOSE, door.serve)
-        client = TaskClient(described(key, server.endpoints))
+        server.accept(exchange.PURPOSE, door.serve)
+        client = FunctionClient(described(key, server.endpoints))
         assert client.fetch() == b"the function"
         client.hand_in(3, b"")
         client.hand_in(1, b"one")
         assert door.results == {3: b"", 1: b"one"}
-        stranger = TaskClient(described(secrets.token_bytes(32), server.endpoints))
+        stranger = FunctionClient(described(secrets.token_bytes(32), server.endpoints))
         with pytest.raises(ConnectionError, match=r"can't be reached from here: 127\.0\.0\.1:.* refused"):
             stranger.hand_in(0, b"malice")
     assert 0 not in door.results

@@ -9,9 +9,9 @@ from pathlib import Path
 import mpi_setup
 import pytest
 
-from horovod.runner.hosts import HostInfo
 from horovod.runner.launch import run_commandline
 from horovod.runner.mpirun import Flavour, MpirunJob, command_line, environment, flavour
+from horovod.runner.plan.hosts import HostInfo
 from horovod.runner.ssh import SshOptions
 
 ENV = {"PATH": "/bin", "HOROVOD_CONTROLLER": "mpi", "NCCL_SOCKET_IFNAME": "old"}

@@ -116,21 +116,6 @@ def check_operations_that_are_not_allowed() -> None:
         disagree("ints", lambda odd: hvd.allreduce(np.ones(4, np.int32), name="ints", op=hvd.Adasum), "int32")
 
 
-def check_duplicate_names() -> None:
-    hvd.barrier()
-    if hvd.rank() == 0:
-        handle = hvd.allreduce_async(np.ones(3), name="twice", op=hvd.Sum)
-        with raises(ValueError, "twice"):
-            hvd.allreduce_async(np.ones(3), name="twice", op=hvd.Sum)
-        hvd.barrier()
-    else:
-        hvd.barrier()
-        handle = hvd.allreduce_async(np.ones(3), name="twice", op=hvd.Sum)
-    assert hvd.synchronize(handle)[0] == hvd.size()
-    # Once done, the name is free.
-    assert hvd.allreduce(np.ones(3), name="twice", op=hvd.Sum)[0] == hvd.size()
-
-
 def check_bad_splits() -> None:
     size = hvd.size()
     array = np.ones((size, 2))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 import warnings
-from typing import Any
 
-import ml_dtypes
 import numpy as np
 import psutil
-from util_expect import raises
+from util_expect import raises, skip
 
 import horovod.numpy as hvd
 
@@ -81,42 +79,6 @@ def check_average_is_deprecated() -> None:
     assert {entry.filename for entry in caught} == {__file__}, caught
 
 
-def check_compression() -> None:
-    array = np.array([1.0 + 2**-12, 3.0], np.float32)
-    assert hvd.allreduce(array, compression=hvd.Compression.fp16).tolist() == [1.0, 3.0]
-    result = hvd.allreduce(array, compression=hvd.Compression.bf16)
-    assert result.dtype == np.float32 and result.tolist() == [1.0, 3.0]
-    assert hvd.allreduce(np.array([5], np.int32), compression=hvd.Compression.fp16).dtype == np.int32
-    assert hvd.grouped_allreduce([array, array], compression=hvd.Compression.fp16)[1].dtype == np.float32
-    rows = np.ones((hvd.size(), 2), np.float64)
-    assert hvd.reducescatter(rows, compression=hvd.Compression.fp16).dtype == np.float64
-    assert hvd.allreduce(array.astype(ml_dtypes.bfloat16)).dtype == ml_dtypes.bfloat16
-
-    class Halves:
-        @staticmethod
-        def compress(tensor: Any) -> tuple[Any, Any]:
-            return tensor / 2, "half"
-
-        @staticmethod
-        def decompress(tensor: Any, ctx: Any) -> Any:
-            assert ctx == "half"
-            return tensor * 2
-
-    assert hvd.allreduce(array, compression=Halves).tolist() == array.tolist()
-
-
-def check_handles() -> None:
-    handle = hvd.allreduce_async(np.ones(3), name="polled")
-    assert type(handle) is int
-    while not hvd.poll(handle):
-        pass
-    assert hvd.poll(handle)
-    assert hvd.synchronize(handle).tolist() == [1, 1, 1]
-    assert hvd.synchronize(handle) is None and hvd.synchronize(123456789) is None
-    with raises(ValueError, str(handle)):
-        hvd.poll(handle)
-
-
 def check_not_ready_before_the_others() -> None:
     hvd.barrier()
     if hvd.rank() == 0:
@@ -154,27 +116,6 @@ def check_memory_is_returned() -> None:
 
     before = rounds(20)
     assert rounds(200) - before < 32 << 20  # 200 outputs would be 100 MiB per rank and more
-
-
-def check_threads() -> None:
-    failures = []
-
-    def work(number: int) -> None:
-        try:
-            for i in range(20):
-                result = hvd.allreduce(
-                    np.full(7, float(number)), name=f"thread {number} step {i}", op=hvd.Sum
-                )
-                assert (result == number * hvd.size()).all()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures, failures
 
 
 def check_objects() -> None:
@@ -290,7 +231,7 @@ def check_process_sets() -> None:
 def check_overlapping_process_sets() -> None:
     size, rank = hvd.size(), hvd.rank()
     if size < 3:
-        return
+        skip("needs three ranks")
     low, high = hvd.add_process_set(range(size - 1)), hvd.add_process_set(range(1, size))
     handles = []
     for i in range(20):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from started_by import ROOT
+from util_paths import ROOT
 
 
 class Mpi:

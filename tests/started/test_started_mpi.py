@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from started_by import ROOT, environment, places, rank, run
+from started_by import environment, places, rank, run
 from started_mpis import Mpi
+from util_paths import ROOT
 
 ONE_HOST = [f"{number}/2 {number}/2 0/1" for number in range(2)]
 
@@ -22,7 +23,7 @@ def test_open_mpi_of_the_system(mpirun: str, tmp_path: Path) -> None:
     assert code == 0, output
     assert places(output) == [f"{number}/4 {number}/4 0/1" for number in range(4)]
     assert "with mpi4py" not in output
-    assert not list(tmp_path.glob(".horovod/meetings/*")), "a notice was left behind"
+    assert not list(tmp_path.glob(".horovod/meetings/*")), "a file was left behind"
 
 
 def test_the_example(mpirun: str) -> None:

@@ -35,7 +35,7 @@ def test_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
     code, output = run(["srun", "-N", "2", "-n", "3", *rank("well", "pairs")], env)
     assert code == 0 and places(output) == TWO_NODES, output
     assert (tmp_path / ".horovod" / "meetings").stat().st_mode & 0o777 == 0o700
-    assert not list(tmp_path.glob(".horovod/meetings/*")), "a notice was left behind"
+    assert not list(tmp_path.glob(".horovod/meetings/*")), "a file was left behind"
 
 
 def test_two_nodes_with_a_key_file(slurm: Slurm, tmp_path: Path) -> None:

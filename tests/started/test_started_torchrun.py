@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from started_by import environment, places, rank, run
+from util_packages import needs
 
-pytest.importorskip("torch")
+needs("torch")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 

@@ -53,7 +53,7 @@ def check_local_mistakes() -> None:
         lambda: hvd.alltoall(x),
         lambda: hvd.broadcast(x, n),
         lambda: hvd.size_op(77),
-        lambda: hvd.mpi_ops.library.horovod_allreduce(x, reduce_op=hvd.Sum, process_set_id=77),
+        lambda: hvd.ops.library.horovod_allreduce(x, reduce_op=hvd.Sum, process_set_id=77),
     ):
         with raises(INVALID, "Horovod"):
             wrong()

@@ -1,24 +1,33 @@
-"""TensorFlow with one thread for its ops, which none of ours may block; with the older Keras, too."""
+"""What one_thread_setup.py has prepared is there."""
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
-assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
-tf.config.threading.set_inter_op_parallelism_threads(1)
-tf.config.threading.set_intra_op_parallelism_threads(1)
-sys.path.insert(0, str(Path(__file__).parent))
-
-from checks_documents import *  # noqa: E402, F403
-from checks_layers import *  # noqa: E402, F403
-from checks_tf1 import check_graph_collectives, check_session_equals_the_whole  # noqa: E402, F401
-from checks_training import check_many_in_flight, check_partial_tape  # noqa: E402, F401
+import horovod.tensorflow as hvd
+from horovod.tensorflow import ops
 
 
 def check_older_keras() -> None:
     assert tf.keras.layers.Layer.__module__.startswith("tf_keras")
     assert tf.config.threading.get_inter_op_parallelism_threads() == 1
+
+
+def check_staying_ends() -> None:
+    """The one thread stays with an operation, while the other rank waits for what comes after it."""
+    unit = tf.eye(200)
+    early, late = ("a", "b") if hvd.rank() % 2 else ("b", "a")
+
+    @tf.function
+    def step() -> Any:
+        product = unit
+        for _ in range(20):
+            product = unit @ product
+        values = {early: unit[:2, :3], late: product[:2, :3]}
+        return [ops._grouped_allreduce([values[name]], name=name, stays=True)[0] for name in "ab"]
+
+    for _ in range(100):
+        for result in step():
+            assert result.numpy().tolist() == [[hvd.size(), 0, 0], [0, hvd.size(), 0]]

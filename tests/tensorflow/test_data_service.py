@@ -16,22 +16,24 @@ from typing import Any
 import pytest
 from bootstrap_relay import Relay
 from util_launch import launch
-
-pytest.importorskip("tensorflow")
+from util_packages import Lazy, needs
+from util_paths import ROOT
 
 from horovod._bootstrap.identity import Identity
 from horovod.common.exceptions import HorovodInternalError
 from horovod.numpy import shutdown
-from horovod.tensorflow.data import compute_worker
-from horovod.tensorflow.data.compute_registry import ComputeRegistry
-from horovod.tensorflow.data.service_config import TfDataServiceConfig
+
+needs("tensorflow")
+service = Lazy("horovod.tensorflow.data.service_config")
+compute_registry = Lazy("horovod.tensorflow.data.compute_registry")
+compute_worker = Lazy("horovod.tensorflow.data.compute_worker")
 
 HERE = Path(__file__).parent
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 COMPUTE = ("-m", "horovod.tensorflow.data.compute_worker")
 
 
-def config(**changes: Any) -> TfDataServiceConfig:
+def config(**changes: Any) -> Any:
     values: dict[str, Any] = {
         "dispatchers": 2,
         "workers_per_dispatcher": 3,
@@ -40,7 +42,7 @@ def config(**changes: Any) -> TfDataServiceConfig:
         "key": bytes(range(32)),
         "timeout": 7,
     }
-    return TfDataServiceConfig(**{**values, **changes})
+    return service.TfDataServiceConfig(**{**values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Pat
         compute = pool.submit(launch, 2, *COMPUTE, file, "--dispatcher-side", side, *more, **QUIET)
         training = launch(2, HERE / "program_data_service.py", file, timeout=200, **QUIET)
         if training.code != 0 and file.exists():
-            TfDataServiceConfig.read(str(file)).compute_client().shutdown()
+            service.TfDataServiceConfig.read(str(file)).compute_client().shutdown()
         assert training.code == 0 and "trained with the data service" in training.output, training.output
         outcome = compute.result()
     assert outcome.code == 0, outcome.output
@@ -63,34 +65,34 @@ def test_training_on_another_jobs_data(side: str, more: list[str], tmp_path: Pat
 def test_the_file(tmp_path: Path) -> None:
     file = tmp_path / "compute.json"
     with pytest.raises(TimeoutError, match=r"compute\.json"):
-        TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=0.2)
+        service.TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=0.2)
     with pytest.raises(FileNotFoundError):
-        TfDataServiceConfig.read(str(file))
+        service.TfDataServiceConfig.read(str(file))
     file.write_text("not the last one", encoding="utf-8")
     config().write(str(file))
     assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
-    assert TfDataServiceConfig.read(str(file)) == config()
-    assert TfDataServiceConfig.from_dict(json.loads(json.dumps(config().to_dict()))) == config()
+    assert service.TfDataServiceConfig.read(str(file)) == config()
+    assert service.TfDataServiceConfig.from_dict(json.loads(json.dumps(config().to_dict()))) == config()
     assert "\\x01" not in repr(config()) and "AAEC" not in repr(config())
     for mode in (0o666, 0o620, 0o644, 0o640):  # who can read it could join
         file.chmod(mode)
         with pytest.raises(PermissionError, match="other accounts"):
-            TfDataServiceConfig.read(str(file))
+            service.TfDataServiceConfig.read(str(file))
     file.chmod(0o600)
     for wrong in ("{", "[]", "{}", json.dumps({**config().to_dict(), "key": "AAAA"})):
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(ValueError, match=r"configuration|key"):
-            TfDataServiceConfig.read(str(file))
+            service.TfDataServiceConfig.read(str(file))
 
 
 def test_a_compute_job_of_another_launcher(tmp_path: Path) -> None:
     """torchrun gives the ranks no common key: they have that of their world."""
     file = tmp_path / "compute.json"
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *COMPUTE, str(file)]
-    env = {**os.environ, **QUIET, "PYTHONPATH": str(HERE.parent.parent), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     job = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        found = TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=120)
+        found = service.TfDataServiceConfig.read(str(file), wait_for_file_creation=True, timeout=120)
         client = found.compute_client()
         client.wait_for_dispatcher_worker_registration(0, 120)  # of both ranks
         client.shutdown()
@@ -117,7 +119,7 @@ def test_someone_in_between_is_noticed(forth: bool, monkeypatch: pytest.MonkeyPa
             return connect(relay.address if is_client else endpoint, timeout)
 
         with (
-            ComputeRegistry(config().key, ["127.0.0.1"], 1, 1) as registry,
+            compute_registry.ComputeRegistry(config().key, ["127.0.0.1"], 1, 1) as registry,
             Relay(registry.endpoints[0], meddle) as relay,
             monkeypatch.context() as diverted,
         ):
@@ -148,7 +150,7 @@ def test_the_registry_listens_where_the_job_does(monkeypatch: pytest.MonkeyPatch
     assert compute_worker._own_addresses("") == ["127.0.0.1"]
     assert "127.0.0.1" in compute_worker._own_addresses("lo")
     identity = Identity(0, 2, 0, 1, 0, 2, "a", addresses=("192.0.2.7",))
-    monkeypatch.setattr(compute_worker, "detect", lambda: identity)
+    monkeypatch.setattr("horovod.tensorflow.data.compute_worker.detect", lambda: identity)
     assert compute_worker._own_addresses("") == ["192.0.2.7"]
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from util_packages import Lazy, needs
 
-pytest.importorskip("tensorflow")
-
-import horovod.keras as keras
-import horovod.tensorflow as tensorflow
-import horovod.tensorflow.keras as tf_keras
 from horovod.common.process_sets import global_process_set
+
+needs("tensorflow")
+tensorflow, tf_keras, keras = map(Lazy, ("horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras"))
 
 _TENSORFLOW = {
     "allreduce": "tensor average=None device_dense='' device_sparse='' compression op=None "

@@ -18,5 +18,5 @@ for version in "$@"; do
   echo "=== $("$venv/bin/pip" list --format=freeze | grep -E '^(tensorflow-cpu|keras|tf_keras|numpy)=' | xargs)"
   # Not from the top of the tree, whose package would be found in place of the wheel's.
   (cd "$venv" && bin/pytest -q -p no:cacheprovider "$tests/tensorflow" "$tests/keras" \
-    -k "not tcp and not four_ranks and not torch")
+    -k "not torch")
 done

@@ -73,19 +73,6 @@ def check_unsupported_tensors() -> None:
     still_works()
 
 
-def check_duplicate_names() -> None:
-    hvd.barrier()
-    if hvd.rank() == 0:
-        handle = hvd.allreduce_async(torch.ones(3), name="twice", op=hvd.Sum)
-        with raises(ValueError, "twice"):
-            hvd.allreduce_async(torch.ones(3), name="twice", op=hvd.Sum)
-        hvd.barrier()
-    else:
-        hvd.barrier()
-        handle = hvd.allreduce_async(torch.ones(3), name="twice", op=hvd.Sum)
-    assert hvd.synchronize(handle)[0] == hvd.size()
-
-
 def check_bad_splits() -> None:
     size = hvd.size()
     tensor = torch.ones(size, 2)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from checks_optimizer_util import ROWS, assert_same_on_all_ranks, batch, loss_of, small_model
+from optimizer_util import ROWS, assert_same_on_all_ranks, batch, loss_of, small_model
 from util_expect import raises
 
 import horovod.torch as hvd

@@ -11,27 +11,11 @@ import weakref
 from typing import Any
 
 import torch
-from checks_optimizer_util import assert_same_on_all_ranks
+from optimizer_util import assert_same_on_all_ranks, backward, one_layer, total
 from torch import nn
 from util_expect import raises
 
 import horovod.torch as hvd
-
-
-def total(values: Any) -> float:
-    return float(sum(values(rank) for rank in range(hvd.size())))
-
-
-def one_layer(**arguments: Any) -> tuple[nn.Linear, Any]:
-    torch.manual_seed(1)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
-    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters(), **arguments)
-
-
-def backward(model: nn.Module, factor: float | None = None) -> None:
-    rows = torch.full((1, 3), hvd.rank() + 1.0 if factor is None else factor)
-    model(rows).sum().backward()
 
 
 def check_class() -> None:
@@ -150,7 +134,7 @@ def check_gradients_travel_during_backward() -> None:
     seen: list[float] = []
 
     def at_the_first_layer(gradient: torch.Tensor) -> None:
-        handle = optimizer._horovod._units[1].handle
+        handle = optimizer._horovod._buckets[1].handle
         deadline = time.monotonic() + 30
         while not hvd.poll(handle) and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -260,156 +244,6 @@ def check_load_state_dict_starts_anew() -> None:
     optimizer.zero_grad()
     backward(model)
     optimizer.step()
-    assert_same_on_all_ranks(model)
-
-
-def check_frozen_and_added_parameters() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    for tensor in model.state_dict().values():
-        tensor.fill_(1)
-    model[0].requires_grad_(False)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters()
-    )
-    backward(model)
-    optimizer.step()
-    assert model[0].weight.grad is None
-    model[0].requires_grad_(True)  # fine-tuning begins
-    model[1].requires_grad_(False)
-    for _ in range(2):
-        optimizer.zero_grad()
-        backward(model)
-        optimizer.step()
-    assert model[1].weight.grad is None and model[0].weight.grad is not None
-    late = nn.Linear(3, 2)
-    hvd.broadcast_parameters(late.state_dict(), 0)
-    optimizer.add_param_group({"params": late.parameters()})
-    optimizer.zero_grad()
-    backward(late)
-    optimizer.step()
-    assert late.bias.grad is not None and late.bias.grad.tolist() == [1.0, 1.0]
-    for each in (model, late):
-        assert_same_on_all_ranks(each)
-
-
-def check_unfrozen_group_members() -> None:
-    """Between zero_grad() and backward(), when the gradients that a group waits for are counted already."""
-    width = 400
-    inputs = torch.full((1, width), hvd.rank() + 1.0)
-    expected = width * total(lambda r: r + 1) / hvd.size()
-    for before in (0, 1):  # steps with the member, which has a hook after the first
-        for late in (0, 1):  # its gradient comes after the other's, or before it
-            # Large enough to be sent at once
-            model = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(2)])
-            for tensor in model.state_dict().values():
-                tensor.fill_(1)
-            member = model[late].weight
-            member.requires_grad_(before == 1)
-            optimizer = hvd.DistributedOptimizer(
-                torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), groups=1
-            )
-            for _ in range(2):
-                model(inputs).sum().backward()
-                optimizer.step()
-                member.requires_grad_(False)
-                optimizer.zero_grad()
-            member.requires_grad_(True)
-            for _ in range(2):
-                model(inputs).sum().backward()
-                optimizer.step()
-                for layer in model:
-                    assert (layer.weight.grad == expected).all(), (before, late, layer.weight.grad)
-                optimizer.zero_grad()
-
-
-def check_shared_parameters() -> None:
-    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
-    second.weight = first.weight
-    model = nn.Sequential(first, second)
-    hvd.broadcast_parameters(model.state_dict(), 0)
-    names = list(model.named_parameters(remove_duplicate=False))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), names)
-    for _ in range(2):
-        optimizer.zero_grad()
-        backward(model)
-        optimizer.step()
-    assert_same_on_all_ranks(model)
-
-
-def check_layouts_and_dtypes() -> None:
-    base = {
-        "float64": nn.Parameter(torch.ones(3, dtype=torch.float64)),
-        "bfloat16": nn.Parameter(torch.ones(3, dtype=torch.bfloat16)),
-        "float16": nn.Parameter(torch.ones(2, 2, dtype=torch.float16)),
-        "complex64": nn.Parameter(torch.ones(2, dtype=torch.complex64)),
-        "channels_last": nn.Parameter(torch.ones(2, 3, 2, 2).to(memory_format=torch.channels_last)),
-        "transposed": nn.Parameter(torch.ones(4, 3).t()),
-        "scalar": nn.Parameter(torch.tensor(1.0)),
-        "empty": nn.Parameter(torch.ones(0, 3)),
-    }
-    for groups in (None, 2):
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(base.values(), lr=1.0), base.items(), groups=groups
-        )
-        loss = sum((parameter * (hvd.rank() + 1)).sum().real.double() for parameter in base.values())
-        assert isinstance(loss, torch.Tensor)
-        loss.backward()
-        strides = {
-            name: parameter.grad.stride() for name, parameter in base.items() if parameter.grad is not None
-        }
-        optimizer.synchronize()
-        for name, parameter in base.items():
-            assert parameter.grad is not None and parameter.grad.dtype == parameter.dtype, name
-            assert parameter.grad.stride() == strides[name], name
-            assert torch.allclose(
-                parameter.grad.to(torch.complex128),
-                torch.tensor((hvd.size() + 1) / 2 + 0j, dtype=torch.complex128),
-            ), name
-        assert not base["channels_last"].grad.is_contiguous()  # type: ignore[union-attr]
-        optimizer.zero_grad()
-
-
-def embedding(**arguments: Any) -> tuple[nn.Embedding, Any]:
-    torch.manual_seed(2)
-    model = nn.Embedding(5 * hvd.size(), 2, sparse=True)
-    optimizer = torch.optim.SparseAdam(list(model.parameters()), lr=0.1)
-    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters(), **arguments)
-
-
-def check_sparse_gradients() -> None:
-    for arguments in ({}, {"sparse_as_dense": True}, {"op": hvd.Sum}, {"backward_passes_per_step": 2}):
-        model, optimizer = embedding(**arguments)
-        for step in range(3):
-            optimizer.zero_grad()
-            for part in range(arguments.get("backward_passes_per_step", 1)):  # type: ignore[call-overload]
-                rows = torch.tensor([0, hvd.rank() + 1 + part])
-                if step < 2 or hvd.rank() == 0:  # later only rank 0 has a gradient
-                    model(rows).sum().backward()
-            optimizer.step()
-            gradient = model.weight.grad
-            assert gradient is not None and gradient.is_sparse and gradient.sparse_dim() == 1
-            if step < 2 and len(arguments) == 0:
-                dense = gradient.to_dense()
-                assert torch.allclose(dense[:2], torch.tensor([[1.0, 1.0], [1 / hvd.size()] * 2]))
-                assert gradient._nnz() == 2 * hvd.size()
-        assert_same_on_all_ranks(model)
-
-
-def check_sparse_in_groups() -> None:
-    model, optimizer = embedding()
-    other = nn.Parameter(torch.ones(2))
-    parameters = [model.weight, other]
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), groups=[parameters])
-    with raises(NotImplementedError, "sparse_as_dense=True"):
-        (model(torch.tensor([0])).sum() + other.sum()).backward()
-    for parameter in parameters:
-        parameter.grad = None
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(parameters, lr=0.1), groups=[parameters], sparse_as_dense=True
-    )
-    (model(torch.tensor([hvd.rank()])).sum() + other.sum()).backward()
-    optimizer.step()
-    assert model.weight.grad is not None and model.weight.grad.is_sparse
     assert_same_on_all_ranks(model)
 
 

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 import torch
-from checks_optimizer_util import (
+from optimizer_util import (
     ROWS,
     assert_close,
     assert_same_on_all_ranks,

@@ -11,7 +11,7 @@ from torch import Tensor
 import horovod.torch as hvd
 from horovod.common.collectives import Collectives
 from horovod.common.handles import table
-from horovod.torch.tensors import TorchAdapter
+from horovod.torch.adapter import TorchAdapter
 
 collectives: Collectives[Tensor] = Collectives(TorchAdapter(frozenset({"meta"})))
 everyone = hvd.global_process_set

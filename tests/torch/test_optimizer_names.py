@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from util_packages import Lazy, needs
 
-torch = pytest.importorskip("torch")
-names = pytest.importorskip("horovod.torch._parameter_names")
+needs("torch")
+torch = Lazy("torch")
+names = Lazy("horovod.torch._parameter_names")
 
 
 def parameters(count: int) -> list[Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from util_packages import Lazy, needs
 
-pytest.importorskip("torch")
-
-import horovod.torch as hvd
 from horovod.common.process_sets import global_process_set
+
+needs("torch")
+hvd = Lazy("horovod.torch")
 
 _SCALED = "prescale_factor=1.0 postscale_factor=1.0"
 _SIGNATURES = {

@@ -10,14 +10,18 @@ from horovod._keras.callbacks.base import HorovodCallback
 
 
 class Broadcast(HorovodCallback):
-    """At the end of the first batch the model's and the optimizer's variables become those of the root.
+    """At the end of the first batch the model's and the optimizer's variables become those of the
+    root.
 
-    Not earlier, as some are made in the first batch. Random initial values and a checkpoint that only the
-    root has loaded thus reach all ranks.
+    Not earlier, as some are made in the first batch. Random initial values and a checkpoint that
+    only the root has loaded thus reach all ranks.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
-        """root_rank: whose variables all ranks get. local_variables: one or several to leave as they are."""
+        """root_rank: whose variables all ranks get.
+
+        local_variables: one or several to leave as they are.
+        """
         super().__init__()
         self.root_rank = root_rank
         self.device = device

@@ -14,7 +14,8 @@ Multiplier = float | Callable[[float], float]
 
 
 class LearningRateSchedule(HorovodCallback):
-    """Sets the rate to initial_lr * multiplier(epoch) in the epochs from start_epoch up to end_epoch."""
+    """Sets the rate to initial_lr * multiplier(epoch) in
+    the epochs from start_epoch up to end_epoch."""
 
     def __init__(
         self,
@@ -26,10 +27,12 @@ class LearningRateSchedule(HorovodCallback):
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
     ) -> None:
-        """multiplier: a function of the epoch, or a number m, which means m ** (epoch - start_epoch).
+        """multiplier: a function of the epoch, or a number m, which means m ** (epoch -
+        start_epoch).
 
         end_epoch: the first epoch without it; None: to the end.
-        staircase: change at the start of an epoch only; else at each batch, with fractions of epochs.
+        staircase: change at the start of an epoch only; else at each batch, with fractions of
+        epochs.
         momentum_correction: scale what momentum has gathered when the rate changes.
         steps_per_epoch: batches in an epoch, for staircase=False; found out if Keras knows it.
         """
@@ -100,8 +103,9 @@ class LearningRateSchedule(HorovodCallback):
             )
         rate.assign(after)
         if self.momentum_correction and before > 0.0 and after != before:
-            # A momentum of `momentum * after / before` for one batch, as in arxiv.org/abs/1706.02677. Scaling
-            # what it is applied to gives the same, and also where the momentum is a constant of a graph.
+            # A momentum of `momentum * after / before` for one batch, as in
+            # arxiv.org/abs/1706.02677. Scaling what it is applied to gives the same, and also where
+            # the momentum is a constant of a graph.
             for gathered in _momenta(self.model):
                 gathered.assign(gathered * (after / before))
 
@@ -124,7 +128,8 @@ class LearningRateSchedule(HorovodCallback):
 
 
 class LearningRateWarmup(LearningRateSchedule):
-    """Raises the rate linearly from initial_lr / size to initial_lr, batch by batch in the first epochs."""
+    """Raises the rate linearly from initial_lr / size to
+    initial_lr, batch by batch in the first epochs."""
 
     def __init__(
         self,
@@ -134,7 +139,8 @@ class LearningRateWarmup(LearningRateSchedule):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
-        """initial_lr: the rate to reach; without it the optimizer's at the start of the training."""
+        """initial_lr: the rate to reach; without it the
+        optimizer's at the start of the training."""
         super(LearningRateSchedule, self).__init__()
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose

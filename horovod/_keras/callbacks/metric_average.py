@@ -13,8 +13,8 @@ from horovod._keras.callbacks.base import HorovodCallback
 class MetricAverage(HorovodCallback):
     """At the end of an epoch every metric becomes its average over the ranks.
 
-    Callbacks that come later in the list see the averages: put it before ReduceLROnPlateau, TensorBoard and
-    others that use metrics. Each rank must have the same metrics.
+    Callbacks that come later in the list see the averages: put it before ReduceLROnPlateau,
+    TensorBoard and others that use metrics. Each rank must have the same metrics.
     """
 
     def __init__(self, device: str = "") -> None:

@@ -1,1 +1,1 @@
-"""Names that schedulers and tools import from here; what does the work is elsewhere in horovod.runner."""
+"""Names that schedulers and tools import; the work is done elsewhere in horovod.runner."""

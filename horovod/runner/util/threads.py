@@ -1,4 +1,4 @@
-"""Threads for small errands."""
+"""Functions that run in threads of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls ``target(*args)`` in a new thread, which is returned running. ``silent`` hides its exceptions."""
-    if not isinstance(args, tuple):
-        raise ValueError(f"args must be a tuple, not {type(args).__name__}: for one argument write (x,)")
+    """Calls ``target(*args)`` in a new thread, which is returned running.
+
+    ``silent`` hides its exceptions.
+    """
+    _check(args)
 
     def work() -> None:
         with contextlib.suppress(*([Exception] if silent else [])):
@@ -38,8 +40,7 @@ def on_event(
     silent: bool = False,
 ) -> threading.Thread:
     """Calls ``func(*args)`` in a thread once ``event`` is set, unless ``stop`` is set before."""
-    if not isinstance(args, tuple):
-        raise ValueError(f"args must be a tuple, not {type(args).__name__}: for one argument write (x,)")
+    _check(args)
 
     def wait_and_call() -> None:
         while not event.wait(None if stop is None else check_stop_interval_s):
@@ -48,3 +49,8 @@ def on_event(
         func(*args)
 
     return in_thread(wait_and_call, daemon=daemon, silent=silent)
+
+
+def _check(args: object) -> None:
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple, not {type(args).__name__}: for one argument write (x,)")

@@ -1,7 +1,8 @@
-"""Where dispatchers and workers of the tf.data service are announced, so that the training finds them.
+"""Where dispatchers and workers of the tf.data service are announced, so that the training finds
+them.
 
-A small server in the compute job and its client. Every connection is authenticated with the key of the
-configuration before a byte is parsed, and so is every frame, like those of the job itself.
+A small server in the compute job and its client. Every connection is authenticated with the key of
+the configuration before a byte is parsed, and so is every frame, like those of the job itself.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod._bootstrap.auth import AuthenticationError, Initiator, Session, authenticate, place_of
-from horovod._bootstrap.frames import FrameError, FrameStream, Message
-from horovod._bootstrap.server import RendezvousServer
-from horovod.common.exceptions import HorovodInternalError
+from horovod._bootstrap.rendezvous.server import RendezvousServer
+from horovod._net.connector import connect
+from horovod._net.frames import FrameError, FrameStream, Message
+from horovod._net.handshake import AuthenticationError, Session
+from horovod.errors import HorovodInternalError
 
 Addresses = Mapping[str, Sequence[tuple[str, int]]]  # by network interface
 
@@ -161,7 +163,10 @@ class ComputeClient:
         self._ask("register_dispatcher", dispatcher=dispatcher_id, address=address)
 
     def wait_for_dispatcher_registration(self, dispatcher_id: int, timeout: float) -> str:
-        """A dispatcher's address. TimeoutError if it has not been announced after `timeout` seconds."""
+        """A dispatcher's address.
+
+        TimeoutError if it has not been announced after `timeout` seconds.
+        """
         answer = self._wait("wait_for_dispatcher", timeout, lambda a: bool(a["address"]), dispatcher_id)
         if not answer["address"]:
             raise _late(f"dispatcher {dispatcher_id} has not been started", timeout, answer)
@@ -183,7 +188,10 @@ class ComputeClient:
         self._ask("shutdown")
 
     def wait_for_shutdown(self) -> None:
-        """Waits until someone has called shutdown(). HorovodInternalError if the registry is gone."""
+        """Waits until someone has called shutdown().
+
+        HorovodInternalError if the registry is gone.
+        """
         while not self._ask("wait_for_shutdown", _LONG_POLL_SECONDS, seconds=_LONG_POLL_SECONDS)["shut_down"]:
             pass
 
@@ -230,13 +238,7 @@ class ComputeClient:
 
     def _connect_to(self, endpoint: tuple[str, int], deadline: float) -> tuple[socket.socket, Session]:
         share = max(0.1, (deadline - time.monotonic()) / len(self._endpoints))
-        sock = socket.create_connection(endpoint, timeout=share)
-        try:
-            initiator = Initiator(self._key, _PURPOSE, place_of(endpoint))
-            return sock, authenticate(sock, initiator, time.monotonic() + share)
-        except BaseException:
-            sock.close()
-            raise
+        return connect(endpoint, self._key, _PURPOSE, share)
 
     def _where(self) -> str:
         return "at " + " or ".join(f"{host}:{port}" for host, port in self._endpoints)

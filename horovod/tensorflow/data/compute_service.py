@@ -1,7 +1,9 @@
-"""The tf.data service for a training job: preprocessing by the ranks of another job, the compute job.
+"""The tf.data service for a training job: preprocessing by the ranks of another job, the compute
+job.
 
-Start that one with `horovodrun -np 2 python -m horovod.tensorflow.data.compute_worker compute.json`. In the
-training, `TfDataServiceConfig.read("compute.json", wait_for_file_creation=True)` finds it.
+Start that one with `horovodrun -np 2 python -m horovod.tensorflow.data.compute_worker
+compute.json`. In the training, `TfDataServiceConfig.read("compute.json",
+wait_for_file_creation=True)` finds it.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def _worker(client: ComputeClient, address: str) -> Iterator[None]:
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """What each rank of the compute job does: dispatchers and workers until shutdown() of a client."""
+    """What each rank of the compute job does: dispatchers
+    and workers until shutdown() of a client."""
     hvd.init()
     wanted = compute_config.dispatchers * compute_config.workers_per_dispatcher
     if hvd.size() != wanted:
@@ -79,10 +82,11 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """The address of this rank's dispatcher, for tf.data.experimental.service.distribute(service=...).
+    """The address of this rank's dispatcher, for
+    tf.data.experimental.service.distribute(service=...).
 
-    With dispatcher_side="training" the dispatchers run in the first ranks of the training for the time of the
-    block, and all ranks must enter and leave it.
+    With dispatcher_side="training" the dispatchers run in the first ranks of the training for the
+    time of the block, and all ranks must enter and leave it.
     """
     client = compute_config.compute_client(verbose=2)
     here = compute_config.dispatcher_side == "training"
@@ -109,7 +113,8 @@ def send_to_data_service(
     """The dataset as the compute job makes it. Also a method of tf.data.Dataset.
 
     reuse_dataset: the ranks share one pass over the data; otherwise each has its own.
-    round_robin: with reuse_dataset, the ranks take turns, which needs `size` and an endless dataset.
+    round_robin: with reuse_dataset, the ranks take turns, which needs `size` and an endless
+    dataset.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError(

@@ -1,4 +1,5 @@
-"""The compute job: `horovodrun -np 2 python -m horovod.tensorflow.data.compute_worker compute.json`.
+"""The compute job: `horovodrun -np 2 python -m horovod.tensorflow.data.compute_worker
+compute.json`.
 
 It writes the file that the training job reads, and ends when a client of it calls shutdown().
 """
@@ -12,15 +13,15 @@ from pathlib import Path
 
 from horovod import numpy as hvd
 from horovod._bootstrap.identity import detect
+from horovod._net.addresses import LOOPBACK, own_addresses
 from horovod.common import session as sessions
-from horovod.runner import network
 from horovod.tensorflow.data.compute_registry import ComputeRegistry
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig, compute_worker_fn
 from horovod.tensorflow.data.service_config import SIDES
 
 
 def _by_interface(endpoints: list[tuple[str, int]]) -> dict[str, list[tuple[str, int]]]:
-    interfaces = {entry.address: entry.interface for entry in network.addresses()}
+    interfaces = {entry.address: entry.interface for entry in own_addresses()}
     result: dict[str, list[tuple[str, int]]] = {}
     for host, port in endpoints:
         result.setdefault(interfaces.get(host, "lo"), []).append((host, port))
@@ -28,10 +29,11 @@ def _by_interface(endpoints: list[tuple[str, int]]) -> dict[str, list[tuple[str,
 
 
 def _own_addresses(interface: str) -> list[str]:
-    """Where the registry listens: where the other hosts of the job reach this one, or on `interface`."""
+    """Where the registry listens: where the other hosts of
+    the job reach this one, or on `interface`."""
     if interface:
-        return [entry.address for entry in network.addresses([interface])]
-    return list(detect().addresses) or [network.LOOPBACK]
+        return [entry.address for entry in own_addresses([interface])]
+    return list(detect().addresses) or [LOOPBACK]
 
 
 def main(

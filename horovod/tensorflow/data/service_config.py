@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from horovod._bootstrap.auth import check_key
+from horovod._net.handshake import check_key
 from horovod.tensorflow.data.compute_registry import Addresses, ComputeClient
 
 SIDES = ("compute", "training")
@@ -21,7 +21,8 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class TfDataServiceConfig:
-    """A compute job: how many dispatchers, on which side, with how many workers, and how to reach it.
+    """A compute job: how many dispatchers, on which side, with how many workers, and how to reach
+    it.
 
     addresses: of the compute job's registry, by network interface. key: 32 secret bytes.
     timeout: seconds that parts of the service wait for each other.
@@ -66,7 +67,10 @@ class TfDataServiceConfig:
             raise ValueError(f"not a configuration of a compute service: {error!r}") from None
 
     def write(self, filename: str) -> None:
-        """Writes the file, which holds the key: only this account may read it. It appears as a whole."""
+        """Writes the file, which holds the key: only this account may read it.
+
+        It appears as a whole.
+        """
         target = Path(filename)
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mode 0600
         try:
@@ -81,9 +85,11 @@ class TfDataServiceConfig:
     def read(
         filename: str, wait_for_file_creation: bool = False, timeout: float = 600
     ) -> TfDataServiceConfig:
-        """Reads the file; `wait_for_file_creation`: waits up to `timeout` seconds for it (TimeoutError).
+        """Reads the file; `wait_for_file_creation`: waits up to `timeout` seconds for it
+        (TimeoutError).
 
-        PermissionError if another account can read it, for it holds the key, or could have written it.
+        PermissionError if another account can read it, for it holds the key, or could have written
+        it.
         """
         path = Path(filename)
         deadline = time.monotonic() + timeout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from horovod.runner.environment import inherited
 from horovod.runner.kubexec import SCRIPT as KUBEFLOW_MPI_EXEC
+from horovod.runner.plan.environment import inherited
 
 __all__ = ["KUBEFLOW_MPI_EXEC", "get_env_rank_and_size", "is_exportable"]
 
@@ -20,8 +20,8 @@ _PAIRS = (
 def get_env_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     """The rank and size that horovodrun or an mpirun has set, (0, 1) if none of them has.
 
-    RuntimeError if only one of the two is there, or if they are not numbers. srun, torchrun and Kubernetes
-    are for ``hvd.init()`` to find out.
+    RuntimeError if only one of the two is there, or if they are not numbers. srun, torchrun and
+    Kubernetes are for ``hvd.init()`` to find out.
     """
     environ = os.environ if environ is None else environ
     for rank_name, size_name in _PAIRS:

@@ -1,10 +1,10 @@
-"""Host lists and ranks, under the names that schedulers use; horovod.runner.hosts does the work."""
+"""Host lists and ranks under the names that schedulers use, on horovod.runner.plan.hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horovod.runner.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
+from horovod.runner.plan.hosts import HostInfo, SlotInfo, assign_ranks, parse_hostfile, parse_hosts
 
 __all__ = [
     "HostInfo",
@@ -36,7 +36,10 @@ def _bracketed(name: str) -> str:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """Ranks for all slots, but at most ``max_num_proc``. ValueError if there are fewer than the minimum."""
+    """Ranks for all slots, but at most ``max_num_proc``.
+
+    ValueError if there are fewer than the minimum.
+    """
     available = sum(host.slots for host in hosts)
     size = available if max_num_proc is None else min(available, max_num_proc)
     return assign_ranks(hosts, max(size, min_num_proc))

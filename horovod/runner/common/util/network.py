@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from horovod.runner.network import LOOPBACK, addresses, is_local
+from horovod._net.addresses import LOOPBACK, is_local, own_addresses
 
 __all__ = ["filter_local_addresses", "get_driver_ip", "get_local_host_addresses", "resolve_host_address"]
 
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
 
 def get_local_host_addresses() -> set[str]:
     """The numeric addresses of this machine, loopback among them."""
-    return {LOOPBACK, *(entry.address for entry in addresses())}
+    return {LOOPBACK, *(entry.address for entry in own_addresses())}
 
 
 def filter_local_addresses(all_host_names: Iterable[str]) -> list[str]:
@@ -36,7 +36,7 @@ def filter_local_addresses(all_host_names: Iterable[str]) -> list[str]:
 
 def get_driver_ip(nics: Iterable[str] = ()) -> str:
     """Where other hosts reach this one; with ``nics`` through one of them. ValueError, OSError."""
-    found = addresses(list(nics))
+    found = own_addresses(list(nics))
     if not found:
         raise OSError("this machine has no network address besides loopback, so no other host can reach it")
     return found[0].address

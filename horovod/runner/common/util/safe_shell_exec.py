@@ -31,11 +31,11 @@ def execute(
 ) -> int:
     """Runs a command and returns its exit code, 128 + n if signal n ended it.
 
-    A string goes through ``/bin/sh``; a list of words does not, and so needs no quoting. Output goes to the
-    text streams ``stdout`` and ``stderr``, by default to this process's; with an ``index`` each line begins
-    with ``[index]<stdout>:``. Once one of ``events`` is set, or an exception such as KeyboardInterrupt comes,
-    or the command itself has ended, what is left in its session and below it gets SIGTERM, and after
-    GRACEFUL_TERMINATION_TIME_S seconds SIGKILL.
+    A string goes through ``/bin/sh``; a list of words does not, and so needs no quoting. Output
+    goes to the text streams ``stdout`` and ``stderr``, by default to this process's; with an
+    ``index`` each line begins with ``[index]<stdout>:``. Once one of ``events`` is set, or an
+    exception such as KeyboardInterrupt comes, or the command itself has ended, what is left in its
+    session and below it gets SIGTERM, and after GRACEFUL_TERMINATION_TIME_S seconds SIGKILL.
     """
     if prefix_output_with_timestamp:
         raise ValueError("execute() writes no times: use horovodrun --prefix-output-with-timestamp")
@@ -89,7 +89,8 @@ def _wait(pid: int, events: Sequence[threading.Event]) -> None:
 
 def _end_all(leader: int) -> None:
     kill_at = time.monotonic() + GRACEFUL_TERMINATION_TIME_S
-    seen: dict[int, int] = {}  # pidfds, for what has lost its place below the leader is still to be ended
+    # Pidfds, for what has lost its place below the leader is still to be ended
+    seen: dict[int, int] = {}
     try:
         while True:
             # The leader first: it must not take the end of a child for a success.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hmac
 import secrets
 
-from horovod._bootstrap.auth import KEY_BYTES
-from horovod.runner.environment import SECRET as HOROVOD_SECRET_KEY
+from horovod._net.handshake import KEY_BYTES
+from horovod.runner.plan.environment import SECRET as HOROVOD_SECRET_KEY
 
 __all__ = ["DIGEST_LENGTH", "HOROVOD_SECRET_KEY", "check_digest", "compute_digest", "make_secret_key"]
 
@@ -14,7 +14,7 @@ DIGEST_LENGTH = 32
 
 
 def make_secret_key() -> bytes:
-    """A new key, in the digits that the variable ``HOROVOD_SECRET_KEY`` names has in each process."""
+    """A new key, in the digits that the variable named by ``HOROVOD_SECRET_KEY`` holds."""
     return secrets.token_hex(KEY_BYTES).encode()
 
 

@@ -28,7 +28,8 @@ class BaseSettings:
     prefix_output_with_timestamp: bool = False
 
     def flags(self) -> list[str]:
-        """The flags of horovodrun that mean this: ``run_commandline([*settings.flags(), *command])``.
+        """The flags of horovodrun that mean this: ``run_commandline([*settings.flags(),
+        *command])``.
 
         The key is not among them: horovodrun makes one for each job. ValueError for an elastic job.
         """

@@ -1,0 +1,195 @@
+"""Collectives and training steps with JAX: 161 gradients, four bytes, and a small network.
+
+    python benchmarks/jax_step.py              # starts two processes, prints the table
+    python benchmarks/jax_step.py --write      # and puts it into docs/benchmarks.md
+
+Contenders run in the same two processes, in turns. What is not distributed runs in both at the same time, so
+that it has the same share of the machine. Run by itself it starts again under horovodrun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from section import Section
+
+SECTION = Section(
+    "jax-step",
+    """
+## JAX
+
+`python benchmarks/jax_step.py --write`: contenders in turns in the same two processes, which begin each
+round together; figures are medians over the rounds. *numpy* is the same operation through `horovod.numpy`;
+*plain* is the same training without Horovod, in both processes at the same time but each for itself.
+""",
+)
+
+
+def timed(step: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - start) / repeats
+
+
+def in_turns(rounds: int, repeats: int, *steps: Callable[[], Any]) -> list[float]:
+    """The median time of each."""
+    import horovod.jax as hvd
+
+    times: list[list[float]] = [[] for _ in steps]
+    for step in steps:
+        step()
+    for number in range(rounds):
+        for place in range(len(steps)):
+            which = (place + number) % len(steps)
+            hvd.barrier()
+            times[which].append(timed(steps[which], repeats))
+    return [statistics.median(each) for each in times]
+
+
+def gradients(rounds: int) -> tuple[float, float]:
+    """ResNet-50's 161, as they come: numpy's and JAX's time. Those of JAX are computed in the program."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import horovod.jax as hvd
+    import horovod.numpy as hvd_np
+    from horovod.bench.resnet50 import parameters
+
+    arrays = [np.ones(shape, np.float32) for _, shape in parameters()]
+    leaves = [jnp.asarray(array) for array in arrays]
+    step = jax.jit(lambda leaves: hvd.allreduce(leaves, name="gradients"), donate_argnums=0)
+
+    def with_numpy() -> None:
+        hvd_np.grouped_allreduce_(arrays, name="arrays")
+
+    def with_jax() -> None:
+        leaves[:] = jax.block_until_ready(step(list(leaves)))
+
+    return tuple(in_turns(rounds, 2, with_numpy, with_jax))  # type: ignore[return-value]
+
+
+def four_bytes(rounds: int) -> tuple[float, float, float]:
+    """numpy's time, that of a program, and that of a value."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import horovod.jax as hvd
+    import horovod.numpy as hvd_np
+
+    array, leaf = np.ones(1, np.float32), jnp.ones(1)
+    step = jax.jit(lambda leaf: hvd.allreduce(leaf, name="four"))
+    return tuple(  # type: ignore[return-value]
+        in_turns(
+            rounds,
+            100,
+            lambda: hvd_np.allreduce(array, name="four bytes"),
+            lambda: step(leaf).block_until_ready(),
+            lambda: hvd.allreduce(leaf, name="value").block_until_ready(),
+        )
+    )
+
+
+def training(rounds: int) -> tuple[float, float]:
+    """A network of 784-512-512-10: the time of a step without and with Horovod."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    import horovod.jax as hvd
+
+    sizes = (784, 512, 512, 10)
+    keys = jax.random.split(jax.random.key(0), len(sizes))
+    start = [
+        jax.random.normal(key, (inputs, outputs)) * 0.05
+        for key, inputs, outputs in zip(keys, sizes, sizes[1:], strict=False)
+    ]
+    images = jax.random.normal(keys[-1], (256, 784))
+    labels = jnp.arange(256) % 10
+
+    def loss(weights: Any) -> Any:
+        hidden = images
+        for weight in weights[:-1]:
+            hidden = jax.nn.relu(hidden @ weight)
+        return optax.softmax_cross_entropy_with_integer_labels(hidden @ weights[-1], labels).mean()
+
+    def trainer(optimizer: Any) -> Callable[[], None]:
+        weights = [jnp.array(weight) for weight in start]
+        state = optimizer.init(weights)
+
+        @jax.jit
+        def step(weights: Any, state: Any) -> Any:
+            updates, state = optimizer.update(jax.grad(loss)(weights), state, weights)
+            return optax.apply_updates(weights, updates), state
+
+        def run() -> None:
+            nonlocal weights, state
+            weights, state = jax.block_until_ready(step(weights, state))
+
+        return run
+
+    plain, ours = trainer(optax.adam(1e-3)), trainer(hvd.DistributedOptimizer(optax.adam(1e-3)))
+    return tuple(in_turns(rounds, 10, plain, ours))  # type: ignore[return-value]
+
+
+def measure(rounds: int) -> str:
+    import jax
+
+    rows = []
+    numpy_time, jax_time = gradients(rounds)
+    rows.append(
+        f"| 161 gradients of ResNet-50 (102 MB) in a program | {1e3 * numpy_time:.1f} ms | "
+        f"{1e3 * jax_time:.1f} ms | {jax_time / numpy_time:.0%} of numpy's | ≤ 115 % |"
+    )
+    small, program, value = four_bytes(rounds)
+    rows.append(
+        f"| 4 bytes in a program | {1e6 * small:.0f} µs | {1e6 * program:.0f} µs | "
+        f"{program / small:.0%} of numpy's | ≤ 300 % |"
+    )
+    rows.append(
+        f"| 4 bytes on a value | {1e6 * small:.0f} µs | {1e6 * value:.0f} µs | {value / small:.0%} of it | |"
+    )
+    plain, ours = training(rounds)
+    rows.append(
+        f"| MLP of 0.7 M weights, Adam, batch 256 | plain {1e3 * plain:.2f} ms | {1e3 * ours:.2f} ms | "
+        f"{plain / ours:.0%} of plain | ≥ 90 % |"
+    )
+    about = (
+        f"2 ranks on {os.cpu_count()} cores, Linux {platform.release()}, JAX {jax.__version__}, Python "
+        f"{platform.python_version()}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}.\n"
+    )
+    return "\n".join([about, "| | compared with | JAX | | target |", "|---|---|---|---|---|", *rows, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="JAX with Horovod on two processes")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    options = parser.parse_args()
+    if "HOROVOD_RANK" not in os.environ:
+        command = [sys.executable, "-m", "horovod.runner.launch", "-np", "2", sys.executable, *sys.argv]
+        raise SystemExit(subprocess.run(command, check=False).returncode)
+    import horovod.jax as hvd
+
+    hvd.init()
+    table = measure(options.rounds)
+    if hvd.rank() == 0:
+        print(table)
+        if options.write:
+            SECTION.write(table)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

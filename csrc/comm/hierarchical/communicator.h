@@ -1,0 +1,67 @@
+// Collectives over several hosts: shared memory within each, sockets between them, so that what all ranks of
+// a host need or contribute to crosses the network once.
+//
+// Values are combined in two levels, whatever the size: those of a host in rank order, rounded to the element
+// type, then the hosts' results in the order of the hosts.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/hierarchical/layout.h"
+#include "comm/hierarchical/side_thread.h"
+#include "comm/pieces.h"
+
+namespace hvd {
+
+class HierarchicalCommunicator final : public Communicator {
+ public:
+  struct Channels {
+    std::unique_ptr<Communicator> local;               // the members on this host
+    std::vector<std::unique_ptr<Communicator>> lanes;  // in host order; null unless this rank serves the lane
+    std::unique_ptr<Communicator> flat;                // all members
+  };
+  // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
+  // time.
+  HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging,
+                           SideThread& network);
+
+  int rank() const override { return layout_.rank(); }
+  int size() const override { return layout_.size(); }
+  Status barrier() override;
+  Status allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) override;
+  Status reducescatter(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out) override;
+  Status allgather(const Pieces& in, const std::vector<Pieces>& out) override;
+  Status broadcast(const Pieces& data, int root) override;
+  Status alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) override;
+
+ private:
+  // A chunk of an allreduce, by member of this host; only the first `owners` have a share.
+  struct Shared {
+    size_t owners = 0;
+    std::vector<Pieces> inputs, outputs;
+  };
+  Status allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out, size_t bytes);
+  Shared cut(Cursor& in, Cursor& out, size_t bytes) const;  // the next `bytes`, moving the cursors
+  Status combine_within_host(const Reduction& reduction, const Shared& shared);
+  Status exchange(const Reduction& reduction, const Shared& shared);
+  Status share_out(const Shared& shared);
+  // The next bytes[r] of each rank's share, moving the cursors.
+  Status reducescatter_round(const Reduction& reduction, std::vector<Cursor>& in, Cursor& out,
+                             const std::vector<size_t>& bytes);
+  // Calls visit(lane) for the lanes that the local member serves, ascending.
+  template <typename Visit>
+  void each_lane(int local, Visit visit) const {
+    for (int lane = local; lane < layout_.lanes(); lane += layout_.local_size()) visit(lane);
+  }
+
+  const HierarchicalLayout layout_;
+  const Channels channels_;
+  const size_t round_bytes_;  // of each rank's share in a round of reducescatter
+  std::vector<std::byte>& staging_;
+  SideThread& network_;
+};
+
+}  // namespace hvd

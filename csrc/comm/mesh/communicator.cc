@@ -1,0 +1,131 @@
+#include "comm/mesh/communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd {
+
+namespace {
+
+// Up to here every rank sends its whole input to all: one message each instead of two.
+constexpr size_t kWholeBytes = 16 << 10;
+constexpr size_t kWholeTotal = 128 << 10;  // over all ranks
+constexpr size_t kRelayBytes = 128 << 10;  // from here on a broadcast is relayed
+constexpr size_t kChunk = 256 << 10;
+constexpr size_t kStagingBytes = 32 << 20;
+
+Share share_of(const Pieces& pieces) { return {Cursor(pieces), total_bytes(pieces)}; }
+
+std::vector<Share> shares_of(const std::vector<Pieces>& lists) {
+  std::vector<Share> shares;
+  for (const Pieces& pieces : lists) shares.push_back(share_of(pieces));
+  return shares;
+}
+
+// Equal shares of whole elements, one a rank.
+std::vector<Share> split(const Pieces& pieces, size_t bytes, size_t element, int size) {
+  std::vector<Share> shares;
+  Cursor place(pieces);
+  const size_t elements = bytes / element;
+  for (int i = 0; i < size; ++i) {
+    size_t share = (elements / size + (static_cast<size_t>(i) < elements % size ? 1 : 0)) * element;
+    shares.push_back({place, share});
+    place.advance(share);
+  }
+  return shares;
+}
+
+size_t staging_chunk(int size) { return std::min(kChunk, kStagingBytes / size / 64 * 64); }
+
+}  // namespace
+
+MeshCommunicator::MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size,
+                                   std::vector<std::byte>& staging)
+    : rank_(rank), size_(size), staging_(staging), exchange_(std::move(exchange)) {}
+
+std::byte* MeshCommunicator::staging(size_t bytes) {
+  if (staging_.size() < bytes) staging_.resize(bytes);
+  return staging_.data();
+}
+
+Status MeshCommunicator::direct(std::vector<Share> out, std::vector<Share> in) {
+  DirectPlan plan(std::move(out), std::move(in));
+  return exchange_->run(plan);
+}
+
+Status MeshCommunicator::barrier() {
+  std::byte out{}, in{};
+  Piece sent = {&out, 1}, received = {&in, 1};
+  return direct(std::vector<Share>(size_, {Cursor(&sent, 1), 1}),
+                std::vector<Share>(size_, {Cursor(&received, 1), 1}));
+}
+
+Status MeshCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
+  size_t bytes = total_bytes(in);
+  if (bytes == 0) return {};
+  bool whole = bytes <= kWholeBytes && bytes * size_ <= kWholeTotal;
+  return whole ? allreduce_whole(reduction, in, out, bytes) : allreduce_shared(reduction, in, out, bytes);
+}
+
+Status MeshCommunicator::allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out,
+                                         size_t bytes) {
+  // Each copy begins on a cache line of its own.
+  const size_t stride = (bytes + 63) / 64 * 64;
+  std::byte* memory = staging(stride * size_);
+  std::vector<Piece> copies(size_);
+  std::vector<Share> received;
+  std::vector<std::byte*> sources;
+  for (int i = 0; i < size_; ++i) {
+    copies[i] = {memory + i * stride, bytes};
+    received.push_back({Cursor(&copies[i], 1), bytes});
+    sources.push_back(static_cast<std::byte*>(copies[i].data));
+  }
+  if (Status status = direct(std::vector<Share>(size_, share_of(in)), std::move(received)); !status.ok())
+    return status;
+  Cursor from(in), to(out);
+  reduce(reduction, from, rank_, sources, -1, to, bytes);
+  return {};
+}
+
+Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out,
+                                          size_t bytes) {
+  const size_t chunk = staging_chunk(size_);
+  std::vector<Share> outputs = split(out, bytes, size_of(reduction.type), size_);
+  ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place,
+                  outputs, staging(chunk * size_), chunk);
+  return exchange_->run(plan);
+}
+
+Status MeshCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
+                                       const Pieces& out) {
+  const size_t chunk = staging_chunk(size_);
+  ReducePlan plan(reduction, rank_, shares_of(in), Cursor(out), {}, staging(chunk * size_), chunk);
+  return exchange_->run(plan);
+}
+
+Status MeshCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
+  copy(in, out[rank_]);
+  return direct(std::vector<Share>(size_, share_of(in)), shares_of(out));
+}
+
+Status MeshCommunicator::broadcast(const Pieces& data, int root) {
+  Share all = share_of(data);
+  if (size_ > 2 && all.bytes >= kRelayBytes) {
+    RelayPlan plan(rank_, size_, root, data, kChunk);
+    return exchange_->run(plan);
+  }
+  std::vector<Share> out(size_), in(size_);
+  if (rank_ == root) {
+    std::fill(out.begin(), out.end(), all);
+  } else {
+    in[root] = all;
+  }
+  return direct(std::move(out), std::move(in));
+}
+
+Status MeshCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
+  copy(in[rank_], out[rank_]);
+  return direct(shares_of(in), shares_of(out));
+}
+
+}  // namespace hvd

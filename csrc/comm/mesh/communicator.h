@@ -1,0 +1,41 @@
+// Collectives over a mesh of stream sockets or MPI messages. Every rank talks directly to every other; the
+// bytes on the wire are those of a ring, but values are combined in rank order.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mesh/exchange.h"
+#include "comm/mesh/plans.h"
+
+namespace hvd {
+
+class MeshCommunicator final : public Communicator {
+ public:
+  // `staging` belongs to the transport and serves one collective at a time; it grows when needed.
+  MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, std::vector<std::byte>& staging);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Status barrier() override;
+  Status allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) override;
+  Status reducescatter(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out) override;
+  Status allgather(const Pieces& in, const std::vector<Pieces>& out) override;
+  Status broadcast(const Pieces& data, int root) override;
+  Status alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) override;
+
+ private:
+  Status allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
+  Status allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
+  Status direct(std::vector<Share> out, std::vector<Share> in);
+  std::byte* staging(size_t bytes);
+
+  const int rank_;
+  const int size_;
+  std::vector<std::byte>& staging_;
+  const std::unique_ptr<Exchange> exchange_;
+};
+
+}  // namespace hvd

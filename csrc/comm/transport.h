@@ -1,0 +1,59 @@
+// Opens communicators, and the list of all transports: one function each.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "comm/communicator.h"
+
+namespace hvd {
+
+// Owns the channel between all ranks of the world and opens communicators on it. Every communicator must be
+// destroyed before its transport.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual const char* name() const = 0;
+  // `id` < kMaxCommunicators identifies the communicator on all ranks; `members` are sorted world ranks
+  // that contain this one. An id used before may be opened again only if every rank of the world called
+  // reset(id) after its last use and before anyone's open, with barriers of the world's communicator before
+  // and after.
+  virtual std::unique_ptr<Communicator> open(int id, std::vector<int> members) = 0;
+  virtual void reset(int id) = 0;
+};
+
+constexpr int kMaxCommunicators = 256;
+
+std::unique_ptr<Transport> make_single_transport();
+
+// `memory` is the start of shm_bytes(size) bytes that all ranks share, zero at first (a mapped memfd, or in
+// tests one mapping for ranks that are threads). The caller keeps it mapped for the transport's life.
+size_t shm_bytes(int size);
+std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort);
+
+// mesh_fds[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
+// With keys, one entry for each rank, everything that is sent over them is encrypted.
+struct LinkKeys {
+  std::array<uint8_t, 32> send, receive;
+};
+std::unique_ptr<Transport> make_tcp_transport(std::vector<int> mesh_fds, int rank, const AbortSignal& abort,
+                                              const std::vector<LinkKeys>& keys = {});
+
+// Shared memory within a host, sockets (`mesh_fds`, as for tcp) between hosts: `memory` is the start of
+// shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
+// the number of rank r's host. Values are combined host by host, see HierarchicalCommunicator.
+std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
+                                                       std::vector<int> mesh_fds, int rank,
+                                                       const AbortSignal& abort,
+                                                       const std::vector<LinkKeys>& keys = {});
+
+// Messages between the ranks of an MPI communicator, which are those of the world.
+class MpiCalls;
+std::unique_ptr<Transport> make_mpi_transport(std::unique_ptr<MpiCalls> calls, int rank, int size,
+                                              const AbortSignal& abort);
+
+}  // namespace hvd

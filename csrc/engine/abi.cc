@@ -1,0 +1,277 @@
+// The C ABI on top of Engine.
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/event.h"
+#include "comm/tcp/cipher.h"
+#include "engine/abi_struct.h"
+#include "engine/engine.h"
+#include "engine/world.h"
+#include "hvd.h"
+
+struct hvd_engine {
+  std::shared_ptr<hvd::Engine> shared;
+  hvd_place place;
+  hvd::Engine& engine;
+};
+
+namespace {
+
+using namespace hvd;
+
+thread_local std::string last_error;
+
+// The engine that native adapters use. Beside what processors.h knows the one state of the whole library.
+struct Default {
+  std::mutex mutex;
+  std::shared_ptr<Engine> engine;
+  hvd_place place{};
+};
+std::atomic<Default*>& default_instance() {
+  static std::atomic<Default*> instance =
+      new Default;  // never destroyed: other threads may still run at exit
+  return instance;
+}
+Default& default_engine() { return *default_instance().load(std::memory_order_acquire); }
+
+std::shared_ptr<Engine> get_default(hvd_place* place = nullptr) {
+  Default& current = default_engine();
+  std::lock_guard<std::mutex> lock(current.mutex);
+  if (place != nullptr) *place = current.place;
+  return current.engine;
+}
+
+Status not_initialized() {
+  return Status::precondition("Horovod has not been initialized; call hvd.init() first.");
+}
+
+int32_t fail(Status status) {
+  last_error = status.text();
+  return status.code();
+}
+
+// What an operation must at least say; the rest came, or may come, later.
+constexpr size_t kLeastRequest = offsetof(hvd_request, done);
+constexpr size_t kLeastWorld = offsetof(hvd_world, mesh_fds);
+
+Status submit_of_other_size(Engine& engine, const hvd_request& request, hvd_handle* handle) {
+  hvd_request known{};
+  Status status = take_struct(&request, "hvd_request", kLeastRequest, &known);
+  return status.ok() ? engine.submit(known, handle) : status;
+}
+
+hvd_handle submit(Engine& engine, const hvd_request& request) {
+  try {
+    hvd_handle handle = 0;
+    Status status = request.struct_size == sizeof request ? engine.submit(request, &handle)
+                                                          : submit_of_other_size(engine, request, &handle);
+    return status.ok() ? handle : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't submit: ") + error.what()));
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
+
+int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(shm_bytes(size)); }
+
+int32_t hvd_can_encrypt(void) { return fail(Cipher::available()); }
+
+hvd_engine* hvd_create(const hvd_world* given) {
+  try {
+    hvd_world world{};
+    Status status = take_struct(given, "hvd_world", kLeastWorld, &world);
+    if (!status.ok()) {
+      fail(status);
+      return nullptr;
+    }
+    auto abort = std::make_unique<AbortSignal>();
+    Status trouble = abort->fd() < 0 ? no_descriptor(errno) : Status();
+    Engine::Parts parts;
+    status = take_world(world, *abort, &parts);
+    if (status.ok()) status = std::move(trouble);
+    if (status.ok()) {
+      Log log(parts.knobs.log_level, parts.knobs.log_hide_time != 0, world.rank);
+      auto engine = std::make_shared<Engine>(std::move(parts), log, std::move(abort));
+      hvd_place place{world.rank, world.size, world.local_rank, world.local_size};
+      return new hvd_engine{engine, place, *engine};
+    }
+    fail(status);
+  } catch (const std::exception& error) {
+    fail(Status::unknown(error.what()));
+  }
+  return nullptr;
+}
+
+void hvd_shutdown(hvd_engine* engine) { engine->engine.shutdown(); }
+
+void hvd_destroy(hvd_engine* engine) { delete engine; }
+
+void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(reason); }
+
+void hvd_after_fork_in_child(hvd_engine* engine) {
+  engine->engine.after_fork_in_child();
+  // A thread that is not here may have held the lock, so the old one stays as it is.
+  default_instance().store(new Default, std::memory_order_release);
+}
+
+hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
+  return submit(engine->engine, *request);
+}
+
+void hvd_set_default(hvd_engine* engine) {
+  std::shared_ptr<Engine> before;  // let go after the lock: it may be the last reference
+  Default& current = default_engine();
+  std::unique_lock<std::mutex> lock(current.mutex);
+  before = std::move(current.engine);
+  current.engine = engine == nullptr ? nullptr : engine->shared;
+  current.place = engine == nullptr ? hvd_place{} : engine->place;
+  lock.unlock();
+}
+
+hvd_handle hvd_submit_default(const hvd_request* request) {
+  std::shared_ptr<Engine> engine = get_default();
+  return engine ? submit(*engine, *request) : fail(not_initialized());
+}
+
+int32_t hvd_help_default(hvd_handle handle, double seconds) {
+  std::shared_ptr<Engine> engine = get_default();
+  if (!engine || Task::in_callback()) return HVD_IN_PROGRESS;
+  auto task = engine->task(handle);
+  return task ? engine->wait(*task, seconds) : HVD_OK;  // with `done` there is no handle after the end
+}
+
+int32_t hvd_run_default(const hvd_request* request) {
+  constexpr double kSlice = 3600.0;  // seconds
+  std::shared_ptr<Engine> engine = get_default();
+  if (!engine) return fail(not_initialized());
+  hvd_request waited{};
+  const Status readable = take_struct(request, "hvd_request", kLeastRequest, &waited);
+  if (!readable.ok()) return fail(readable);
+  const hvd_done_fn done =
+      std::exchange(waited.done, nullptr);  // with it the engine would let go of the handle
+  const hvd_handle handle = submit(*engine, waited);
+  if (handle <= 0) return static_cast<int32_t>(handle);
+  const std::shared_ptr<Task> task = engine->task(handle);
+  while (engine->wait(*task, kSlice) > 0) {
+  }
+  engine->release(handle);
+  const Status& status = task->status();
+  if (done != nullptr) {
+    const hvd_outcome outcome{status.code(), status.text().c_str(), task->result,
+                              task->received_splits.data(),
+                              static_cast<int32_t>(task->received_splits.size())};
+    done(waited.user, &outcome);
+  }
+  return status.ok() ? HVD_OK : fail(status);
+}
+
+int32_t hvd_default_place(hvd_place* place) { return get_default(place) ? HVD_OK : fail(not_initialized()); }
+
+int32_t hvd_default_process_set(int32_t id, int32_t* size, int32_t* included) {
+  std::shared_ptr<Engine> engine = get_default();
+  if (!engine) return fail(not_initialized());
+  std::vector<int> ranks;
+  if (!engine->process_set_ranks(id, &ranks))
+    return fail(Status::invalid("There is no process set " + std::to_string(id) + "."));
+  *size = static_cast<int32_t>(ranks.size());
+  *included = std::binary_search(ranks.begin(), ranks.end(), engine->rank()) ? 1 : 0;
+  return HVD_OK;
+}
+
+int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
+  return task->finished() ? 1 : 0;
+}
+
+int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds) {
+  auto task = engine->engine.task(handle);
+  if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
+  int code = engine->engine.wait(*task, seconds);
+  return code == HVD_OK && !task->status().ok() ? fail(task->status()) : code;
+}
+
+const char* hvd_error(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  return task && task->finished() ? task->status().text().c_str() : "";
+}
+
+int64_t hvd_result(hvd_engine* engine, hvd_handle handle) {
+  auto task = engine->engine.task(handle);
+  return task ? task->result : 0;
+}
+
+int32_t hvd_output_ndim(hvd_engine* engine, hvd_handle handle, int32_t index) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return HVD_INVALID_ARGUMENT;
+  return static_cast<int32_t>(task->tensors[static_cast<size_t>(index)].output_shape.size());
+}
+
+int32_t hvd_output_shape(hvd_engine* engine, hvd_handle handle, int32_t index, int64_t* shape) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return HVD_INVALID_ARGUMENT;
+  const auto& from = task->tensors[static_cast<size_t>(index)].output_shape;
+  std::copy(from.begin(), from.end(), shape);
+  return HVD_OK;
+}
+
+void* hvd_take_output(hvd_engine* engine, hvd_handle handle, int32_t index) {
+  auto task = engine->engine.task(handle);
+  if (!task || index < 0 || static_cast<size_t>(index) >= task->tensors.size()) return nullptr;
+  return task->tensors[static_cast<size_t>(index)].owned.release();
+}
+
+int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* splits, int32_t capacity) {
+  auto task = engine->engine.task(handle);
+  if (!task) return HVD_INVALID_ARGUMENT;
+  auto count = static_cast<int32_t>(task->received_splits.size());
+  std::copy_n(task->received_splits.begin(), std::min(count, capacity), splits);
+  return count;
+}
+
+void hvd_free(void* memory) { std::free(memory); }
+
+void hvd_release(hvd_engine* engine, hvd_handle handle) { engine->engine.release(handle); }
+
+int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity) {
+  std::vector<int> all = engine->engine.process_set_ids();
+  auto count = static_cast<int32_t>(all.size());
+  std::copy_n(all.begin(), std::min(count, capacity), ids);
+  return count;
+}
+
+int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity) {
+  std::vector<int> all;
+  if (!engine->engine.process_set_ranks(id, &all)) return HVD_INVALID_ARGUMENT;
+  auto count = static_cast<int32_t>(all.size());
+  std::copy_n(all.begin(), std::min(count, capacity), ranks);
+  return count;
+}
+
+int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles) {
+  if (engine->engine.rank() != 0) return HVD_OK;
+  Status status = engine->engine.timeline().start(path, mark_cycles != 0);
+  return status.ok() ? HVD_OK : fail(status);
+}
+
+int32_t hvd_timeline_stop(hvd_engine* engine) {
+  engine->engine.timeline().stop();
+  return HVD_OK;
+}
+
+const char* hvd_last_error(void) { return last_error.c_str(); }
+
+}  // extern "C"

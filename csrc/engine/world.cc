@@ -1,0 +1,136 @@
+#include "engine/world.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/processors.h"
+#include "comm/mpi/calls.h"
+#include "engine/abi_struct.h"
+
+namespace hvd {
+namespace {
+
+std::shared_ptr<void> map_shared(int fd, size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return nullptr;
+  return {memory, [bytes](void* address) { munmap(address, bytes); }};
+}
+
+// Takes over the mesh and the memory of this host, also when it fails.
+Status take_hosts(const hvd_world& world, std::vector<int> mesh_fds, const std::vector<LinkKeys>& keys,
+                  const AbortSignal& abort, Engine::Parts* parts) {
+  auto give_up = [&](Status status) {
+    for (int fd : mesh_fds)
+      if (fd >= 0) close(fd);
+    return status;
+  };
+  if (world.hosts == nullptr) {
+    if (world.shm_fd >= 0) close(world.shm_fd);
+    return give_up(
+        Status::invalid("The hierarchical transport needs hvd_world.hosts: the host of each rank."));
+  }
+  std::vector<int> hosts(world.hosts, world.hosts + world.size);
+  const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[world.rank]));
+  if (here > 1 || world.shm_fd >= 0) {
+    parts->memory = map_shared(world.shm_fd, shm_bytes(here));
+    if (!parts->memory)
+      return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
+  }
+  parts->transport = make_hierarchical_transport(parts->memory.get(), std::move(hosts), std::move(mesh_fds),
+                                                 world.rank, abort, keys);
+  return {};
+}
+
+void meet_ranks_of(const hvd_world& world) {
+  std::vector<int> pids = {getpid()};
+  for (int32_t rank = 0; rank < world.size; ++rank)
+    if (rank != world.rank && world.peers[rank].same_host) pids.push_back(world.peers[rank].pid);
+  meet_ranks(pids, std::max(world.local_size - static_cast<int>(pids.size()), 0));
+}
+
+int keep(int fd, Engine::Parts* parts) {
+  if (fd >= 0) parts->descriptors.push_back(fd);
+  return fd;
+}
+
+// Takes over what the transport needs, also when it fails.
+Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts) {
+  switch (world.transport) {
+    case HVD_TRANSPORT_SINGLE:
+      parts->transport = make_single_transport();
+      return {};
+    case HVD_TRANSPORT_SHM:
+      parts->memory = map_shared(world.shm_fd, shm_bytes(world.size));
+      if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
+      parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, abort);
+      return {};
+    case HVD_TRANSPORT_TCP:
+    case HVD_TRANSPORT_HIERARCHICAL: {
+      std::vector<int> mesh_fds(world.mesh_fds, world.mesh_fds + world.size);
+      for (int fd : mesh_fds) keep(fd, parts);
+      std::vector<LinkKeys> keys(world.mesh_keys == nullptr ? 0 : mesh_fds.size());
+      static_assert(sizeof(LinkKeys) == HVD_MESH_KEYS_BYTES);
+      if (!keys.empty()) std::memcpy(keys.data(), world.mesh_keys, keys.size() * sizeof(LinkKeys));
+      if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
+        return take_hosts(world, std::move(mesh_fds), keys, abort, parts);
+      parts->transport = make_tcp_transport(std::move(mesh_fds), world.rank, abort, keys);
+      return {};
+    }
+    case HVD_TRANSPORT_MPI: {
+      std::unique_ptr<MpiCalls> calls = world.mpi == nullptr ? nullptr : make_mpi_calls(*world.mpi);
+      if (!calls)
+        return Status::invalid("The mpi transport needs hvd_world.mpi, with handles of 4 or 8 bytes.");
+      parts->transport = make_mpi_transport(std::move(calls), world.rank, world.size, abort);
+      return {};
+    }
+    default:
+      return Status::invalid("Unknown transport " + std::to_string(world.transport) + ".");
+  }
+}
+
+// One entry of control_fds or liveness_fds.
+wire::Channel take_channel(const int32_t* fds, const uint8_t* all_keys, int entry, Engine::Parts* parts) {
+  wire::Keys keys;
+  static_assert(sizeof keys == HVD_CHANNEL_KEYS_BYTES);
+  if (all_keys != nullptr)
+    std::memcpy(&keys, all_keys + static_cast<size_t>(entry) * sizeof keys, sizeof keys);
+  return wire::Channel(keep(fds[entry], parts), all_keys == nullptr ? nullptr : &keys);
+}
+
+}  // namespace
+
+Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts) {
+  const bool coordinates = world.rank == 0;
+  parts->rank = world.rank;
+  parts->size = world.size;
+  parts->affinity = world.affinity;
+  meet_ranks_of(world);  // before anybody asks whether it is crowded
+  parts->spin = world.local_size > 0 && !crowded(world.local_size);
+  if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));
+  const int channels = coordinates ? world.size : 1;
+  for (int i = coordinates ? 1 : 0; i < channels; ++i) {
+    wire::Channel control = take_channel(world.control_fds, world.control_keys, i, parts);
+    if (coordinates) {
+      parts->control_ranks[static_cast<size_t>(i)] = std::move(control);
+    } else {
+      parts->control = std::move(control);
+    }
+    parts->watched.push_back({PeerProcess(i, world.peers[i]),
+                              take_channel(world.liveness_fds, world.liveness_keys, i, parts),
+                              world.control_fds[i]});
+  }
+  Status status = take_transport(world, abort, parts);
+  if (status.ok() && world.knobs != nullptr)
+    status = take_struct(world.knobs, "hvd_knobs", sizeof world.knobs->struct_size, &parts->knobs);
+  return status;
+}
+
+}  // namespace hvd

@@ -1,0 +1,14 @@
+// From the world that a caller describes to the parts of an engine.
+#pragma once
+
+#include "base/abort_signal.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "hvd.h"
+
+namespace hvd {
+
+// Takes over every descriptor of the world, also when it fails.
+Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts);
+
+}  // namespace hvd

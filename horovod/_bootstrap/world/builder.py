@@ -1,0 +1,465 @@
+"""Builds the connections between the ranks of a world, watched by the rendezvous server."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import horovod
+from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.rendezvous.client import RendezvousClient
+from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, PROTOCOL, READY
+from horovod._bootstrap.rendezvous.roster import unpack
+from horovod._bootstrap.topology import VARIABLE, grouping
+from horovod._bootstrap.world import shared_memory
+from horovod._net import descriptors
+from horovod._net.addresses import elsewhere, family_of
+from horovod._net.connector import Address, Connector
+from horovod._net.frames import Message
+from horovod._net.handshake import Session, purpose_tag, world_key
+from horovod._net.listener import Crowd, Listener
+from horovod.errors import HorovodInternalError
+
+CONTROL, LIVENESS, MESH = "control", "liveness", "mesh"
+# Among ranks of one host when there are others: brings the memory, then closes
+_NEIGHBOUR = "neighbour"
+_OFFER_STAGE, _HOST_STAGE = "offer", "host"
+_TURN_SECONDS = 0.5
+_LATE_SECONDS = 0.5  # a wake-up this late means that this process itself was stopped
+# When waiting for others the server has the better explanation and speaks first.
+_SERVER_FIRST_SECONDS = 2.0
+
+
+class Builder:
+    """One attempt to connect this rank.
+
+    Whatever it opened and is not taken over is closed on exit.
+    """
+
+    def __init__(self, identity: Identity, timeout: float, peer_timeout: float, scope: str) -> None:
+        if identity.rendezvous is None or identity.key is None:
+            raise ValueError(f"a job of {identity.size} ranks needs a rendezvous address and a job key")
+        self._identity = identity
+        self._key = identity.key
+        self._rank, self._size = identity.rank, identity.size
+        self._timeout = timeout
+        # Also while the others of this host are not there yet: they have the processors then.
+        self._peer_timeout = max(peer_timeout, CROWDED_SECONDS * _neighbours(identity))
+        self._scope = scope
+        self._deadline = time.monotonic() + timeout
+        self._due = self._deadline  # when the next look at the time is due
+        self._opened = contextlib.ExitStack()
+        self._selector = selectors.DefaultSelector()
+        self._opened.callback(self._selector.close)
+        self._client: RendezvousClient | None = None
+        self._listeners: list[Listener] = []
+        self._expected: dict[bytes, str] = {}
+        self._connectors: dict[tuple[str, int], Connector] = {}
+        self._infos: list[Message] = []
+        self._wanted: Sequence[int] | None = None  # the group of each rank according to the setting
+        self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
+        # Rank -> where it is looked for
+        self._peer_endpoints: dict[int, list[tuple[str, int]]] = {}
+        # Ranks that have met the first rank of their host
+        self._met: list[bool] = [False] * identity.size
+        self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
+        self.sessions: dict[tuple[str, int], Session] = {}  # of each link
+        self.key = b""  # of this world
+        self.local_ranks = {identity.rank}  # those of this host or group
+        # The number of each rank's host, or group, in order of appearance
+        self.hosts: list[int] = []
+        self.memory = -1  # shared by local_ranks
+        self.transport = ""
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._client is not None and error is not None:
+            self._client.leave(f"gave up: {type(error).__name__}: {error}")
+        self._discard()
+        self._opened.close()
+
+    def build(
+        self,
+        transport: str,
+        groups: Sequence[int] | None,
+        process_sets: Sequence[Sequence[int]],
+        shm_bytes: Callable[[int], int],
+        encryption: str = "none",
+    ) -> None:
+        """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
+        self._wanted = groups
+        assert self._identity.rendezvous is not None
+        keeper = "the launcher" if self._identity.discovery is None else "rank 0"
+        client = RendezvousClient(
+            self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
+        )
+        self._client = client
+        self._due = client.heard
+        self._opened.callback(client.close)
+        self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
+
+        info: Message = {
+            "host": self._identity.host,
+            "pid": os.getpid(),
+            "pid_namespace": shared_memory.pid_namespace(),
+        }
+        sockets: list[socket.socket] = []
+        if transport != "shm":
+            addresses = self._identity.addresses or (client.local_address,)
+            sockets = [self._listen(family_of(address), (address, 0)) for address in addresses]
+            info["tcp"] = [sock.getsockname()[:2] for sock in sockets]
+        self._join(info, transport, process_sets, encryption)
+
+        if transport == "mpi":  # needs no memory, and no connections that carry data
+            met = self._meet_on_host(lambda ranks: 0, False)
+            self.transport = "mpi"
+        else:
+            met = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
+            self.transport = met
+        if met != "shm":
+            self._build_mesh(sockets)
+        self._share(READY, None)
+
+    def peer(self, rank: int) -> tuple[str, int, bool]:
+        """Host, pid, and whether that pid can be watched from here."""
+        info, own = self._infos[rank], self._infos[self._rank]
+        if rank == self._rank:
+            return info["host"], info["pid"], True
+        together = rank in self.local_ranks and self._met[rank] and self._met[self._rank]
+        visible = self._credentials.get(rank, 0)
+        if together and visible > 0:
+            return info["host"], visible, True
+        # The host's name as well: copies of a virtual machine may share what should be unique.
+        same = info["pid_namespace"] == own["pid_namespace"] != "" and info["host"] == own["host"]
+        return info["host"], info["pid"], same
+
+    # Stages
+
+    def _join(
+        self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
+    ) -> None:
+        client = self._connected_client()
+        client.send(
+            {
+                "type": "join",
+                "scope": self._scope,
+                "rank": self._rank,
+                "size": self._size,
+                "timeout": self._timeout,
+                "remaining": max(0.0, self._deadline - time.monotonic()),
+                "peer_timeout": self._peer_timeout,
+                "info": info,
+                "agree": {
+                    "the rendezvous protocol": str(PROTOCOL),
+                    "the version of horovod": horovod.__version__,
+                    "the transport": transport,
+                    "HOROVOD_ENCRYPTION": encryption,
+                    VARIABLE: _bounded(json.dumps(self._wanted)),
+                    "the list of process sets": _bounded(
+                        json.dumps([sorted(ranks) for ranks in process_sets])
+                    ),
+                },
+            }
+        )
+        self._run_until(
+            lambda: client.world is not None, lambda: "the others have not joined", _SERVER_FIRST_SECONDS
+        )
+        assert client.world is not None
+        self._infos = unpack(client.world["infos"])
+        self.key = world_key(self._key, self._scope, client.world["token"])
+        self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
+
+    def _share(self, stage: str, value: Any) -> list[Any]:
+        client = self._connected_client()
+        client.send({"type": "share", "stage": stage, "value": value})
+        self._run_until(
+            lambda: stage in client.shared,
+            lambda: f"the others have not reached the stage {stage!r}",
+            _SERVER_FIRST_SECONDS,
+        )
+        return client.shared[stage]
+
+    def _meet_on_host(self, shm_bytes: Callable[[int], int], must: bool) -> str:
+        """Brings the ranks of each host together at the first of them, which offers the memory to
+        share.
+
+        Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if
+        the ranks of each host share memory, else "tcp". The launcher's names decide who is on the
+        same host; that the meeting succeeds is the proof.
+        """
+        host = self.hosts[self._rank]
+        local = [rank for rank in range(self._size) if must or self.hosts[rank] == host]
+        self.local_ranks, first = set(local), local[0]
+        whole = len(local) == self._size
+        kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
+        memory_bytes = shm_bytes(len(local)) if len(local) > 1 else 0
+        sock: socket.socket | None = None
+        offer: Message = {}
+        if self._rank == first and len(local) > 1:
+            sock = self._offer_memory(offer, memory_bytes)
+        offers = self._share(_OFFER_STAGE, offer)
+        problem = str(offers[first].get("problem", ""))
+        if sock is not None:
+            # And one to watch each process, later.
+            count = (len(kinds) + 1) * (len(local) - 1)
+            descriptors.require(count, f"the connections of rank {first} to the other ranks of its host")
+            self._open_listeners([sock], [(kind, rank) for rank in local[1:] for kind in kinds])
+        elif self._rank != first and not problem:
+            problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
+        problems = self._share(_HOST_STAGE, problem)
+        self._met = [not each for each in problems]
+        everyone = all(self._met)
+        if whole and everyone:
+            return "shm"
+        if must:
+            rank = next(rank for rank, each in enumerate(problems) if each)
+            raise ValueError(
+                f"the transport 'shm' needs all ranks on one host, but {self._name(rank)} does not "
+                f"share memory with {self._name(0)} ({problems[rank]}); use 'auto' or 'tcp'"
+            )
+        if self._wanted is not None and not everyone:
+            # Plain TCP would combine in another order than was asked for.
+            rank = next(rank for rank, each in enumerate(problems) if each)
+            raise ValueError(
+                f"{VARIABLE} groups ranks that share memory, but {self._name(rank)} does not share it with "
+                f"{self._name(self.hosts.index(self.hosts[rank]))} ({problems[rank]}); unset it"
+            )
+        # With one rank on each host there is nothing to share.
+        if whole or not everyone or len(set(self.hosts)) == self._size:
+            self._discard()
+            return "tcp"
+        memory, self.memory = self.memory, -1
+        self._discard()
+        self.memory = memory
+        return "hierarchical"
+
+    def _offer_memory(self, offer: Message, memory_bytes: int) -> socket.socket | None:
+        """The first rank of a host: makes the memory (0: none) and the place to get it from."""
+        try:
+            if memory_bytes:
+                self.memory = shared_memory.create(memory_bytes)
+            # An abstract name: exists in this network namespace only and vanishes with the socket.
+            sock = self._listen(socket.AF_UNIX, "\0horovod-" + os.urandom(16).hex())
+        except OSError as error:
+            offer["problem"] = f"rank {self._rank} has no shared memory to offer: {error}"
+            return None
+        offer["unix"] = sock.getsockname().decode()[1:]
+        return sock
+
+    def _get_memory(self, address: str, memory_bytes: int, first: int, kinds: Sequence[str]) -> str:
+        """Other ranks: connects to the first of this host. Returns what prevents it, or ""."""
+        problem: list[str] = []
+
+        def receive(sock: socket.socket) -> None:
+            try:
+                descriptor = shared_memory.receive(sock, memory_bytes)
+            except OSError as error:
+                problem.append(str(error))
+                descriptor = -1
+            if descriptor is not None:
+                self.memory = descriptor
+                self._selector.unregister(sock)
+
+        def keep(kind: str) -> Callable[[socket.socket, Session], None]:
+            def on_open(sock: socket.socket, session: Session) -> None:
+                self.links[kind, first], self.sessions[kind, first] = sock, session
+                self._credentials[first], user = shared_memory.peer(sock)
+                if user != os.geteuid():
+                    problem.append(f"{self._name(first)} runs as another user, with the id {user}")
+                    return
+                if memory_bytes and kind == kinds[0]:
+                    self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
+
+            return on_open
+
+        def done() -> bool:
+            problem.extend(connector.problem for connector in self._connectors.values() if connector.gave_up)
+            return bool(problem) or (
+                len(self.links) == len(kinds) and (self.memory >= 0) == (memory_bytes > 0)
+            )
+
+        for kind in kinds:
+            self._connect_to(kind, first, [(socket.AF_UNIX, address)], keep(kind))
+        self._run_until(done, lambda: f"no connection to {self._name(first)} on the same host")
+        return problem[0] if problem else ""
+
+    def _build_mesh(self, sockets: Sequence[socket.socket]) -> None:
+        """TCP: the higher rank connects to the lower one."""
+        rank, size = self._rank, self._size
+        wanted = [(MESH, peer) for peer in range(size) if peer != rank and self.transport != "mpi"]
+        wanted += [
+            (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
+        ]
+        descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
+        self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
+
+        def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
+            def on_open(sock: socket.socket, session: Session) -> None:
+                self.links[kind, peer], self.sessions[kind, peer] = sock, session
+
+            return on_open
+
+        for kind, peer in wanted:
+            if peer < rank:
+                targets = [(family_of(host), (host, port)) for host, port in self._endpoints(peer)]
+                self._connect_to(kind, peer, targets, keep(kind, peer))
+
+        def connected() -> bool:
+            for (kind, peer), connector in self._connectors.items():
+                if connector.gave_up:
+                    raise HorovodInternalError(
+                        f"rank {rank} could not make its {kind} connection to {self._name(peer)} at "
+                        f"{self._address(peer)}: {connector.problem}"
+                    )
+            return len(self.links) == len(wanted)
+
+        def waiting() -> str:
+            missing = next(link for link in wanted if link not in self.links)
+            kind, peer = missing
+            if peer > rank:
+                return f"no {kind} connection from {self._name(peer)} arrived at {self._address(rank)}"
+            problem = self._connectors[missing].problem
+            return f"no {kind} connection to {self._name(peer)} at {self._address(peer)} ({problem})"
+
+        self._run_until(connected, waiting)
+
+    # Tools
+
+    def _listen(self, family: int, address: Address) -> socket.socket:
+        sock = self._opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.bind(address)
+        sock.listen(3 * self._size)
+        return sock
+
+    def _purpose(self, kind: str, initiator: int, acceptor: int) -> str:
+        return f"{kind}|{initiator}|{acceptor}"
+
+    def _open_listeners(self, sockets: Sequence[socket.socket], links: list[tuple[str, int]]) -> None:
+        purposes = {self._purpose(kind, peer, self._rank): (kind, peer) for kind, peer in links}
+        self._expected = {purpose_tag(self.key, purpose): purpose for purpose in purposes}
+
+        def arrived(sock: socket.socket, purpose: str, session: Session) -> None:
+            kind, peer = purposes[purpose]
+            if sock.family == socket.AF_UNIX:
+                self._credentials[peer], user = shared_memory.peer(sock)
+                if user != os.geteuid():
+                    sock.close()  # the other end says why
+                    return
+            else:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            earlier = self.links.pop((kind, peer), None)
+            if earlier is not None:
+                # The peer gave that attempt up before it had our answer: this is the one that it
+                # has.
+                earlier.close()
+            self.links[kind, peer], self.sessions[kind, peer] = sock, session
+            if sock.family == socket.AF_UNIX and kind != LIVENESS and self.memory >= 0:
+                # A peer that has gone meanwhile is the server's to report.
+                with contextlib.suppress(OSError):
+                    shared_memory.send(sock, self.memory)
+
+        # Without a launcher of ours this process also has the rendezvous, in a thread.
+        crowd = Crowd(len(links), threads=1 if self._identity.discovery is None or self._rank > 0 else 2)
+        self._listeners = [
+            Listener(self._selector, sock, self.key, self._expected, arrived, crowd) for sock in sockets
+        ]
+
+    def _connect_to(
+        self,
+        kind: str,
+        peer: int,
+        targets: Sequence[tuple[int, Address]],
+        on_open: Callable[[socket.socket, Session], None],
+    ) -> None:
+        purpose = self._purpose(kind, self._rank, peer)
+        self._connectors[kind, peer] = Connector(self._selector, self.key, purpose, targets, on_open)
+
+    def _discard(self) -> None:
+        """Closes connections, memory and listeners."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        for connector in self._connectors.values():
+            connector.close()
+        self._connectors = {}
+        for sock in self.links.values():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(sock)
+            sock.close()
+        self.links, self.sessions = {}, {}
+        if self.memory >= 0:
+            os.close(self.memory)
+        self.memory = -1
+
+    def _run_until(
+        self, condition: Callable[[], bool], waiting: Callable[[], str], grace: float = 0.0
+    ) -> None:
+        """Serves all connections until the condition holds. Raises what the server reports."""
+        client = self._connected_client()
+        while not condition():
+            if client.failure is not None:
+                raise HorovodInternalError(client.failure)
+            now = time.monotonic()
+            if now - self._due > _LATE_SECONDS:
+                client.heard += now - self._due
+                self._deadline += now - self._due
+            remaining = self._deadline + grace - now
+            if remaining <= 0:
+                raise HorovodInternalError(
+                    f"rank {self._rank} was not connected within {self._timeout:g} s: {waiting()}; check "
+                    "that the hosts can reach each other, or allow more with HOROVOD_GLOO_TIMEOUT_SECONDS"
+                )
+            if now - client.heard > self._peer_timeout:
+                raise HorovodInternalError(
+                    f"the rendezvous server at {client.server} has not been heard for "
+                    f"{self._peer_timeout:g} s: {client.keeper} is stopped or its host can't be reached"
+                )
+            helpers: list[Connector | Listener] = [*self._connectors.values(), *self._listeners]
+            waits = [helper.next_wait(now) for helper in helpers]
+            wait = min(_TURN_SECONDS, remaining, *(each for each in waits if each is not None))
+            self._due = now + wait
+            for key, _ in self._selector.select(wait):
+                key.data()
+            now = time.monotonic()
+            for helper in helpers:
+                helper.tick(now)
+
+    def _connected_client(self) -> RendezvousClient:
+        assert self._client is not None
+        return self._client
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} (host {self._infos[rank]['host']}, pid {self._infos[rank]['pid']})"
+
+    def _address(self, rank: int) -> str:
+        return " or ".join(f"{host}:{port}" for host, port in self._endpoints(rank))
+
+    def _endpoints(self, rank: int) -> list[tuple[str, int]]:
+        """Where a rank is to be reached, best first."""
+        if rank not in self._peer_endpoints:
+            published = [(str(host), int(port)) for host, port in self._infos[rank]["tcp"]]
+            here = self.hosts[rank] == self.hosts[self._rank]
+            self._peer_endpoints[rank] = published if here else elsewhere(published)
+        return self._peer_endpoints[rank]
+
+
+def _neighbours(identity: Identity) -> int:
+    """How many ranks are on this host, as far as the launcher has told."""
+    told = identity.discovery.local if identity.discovery is not None else None
+    return identity.local_size if told is None else told[1]
+
+
+def _bounded(text: str) -> str:
+    """`text`, or its beginning and a hash: enough to compare and to recognise."""
+    if len(text) <= 300:
+        return text
+    return f"{text[:200]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"

@@ -1,0 +1,336 @@
+"""hvd.init() and shutdown(): from what the user and the launcher say to a session, and its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from horovod import _core
+from horovod._bootstrap import identity as identities
+from horovod._bootstrap import topology as topologies
+from horovod._bootstrap import world as worlds
+from horovod.common import config as configs
+from horovod.common import handles
+from horovod.common import session as sessions
+from horovod.common.process_sets import ProcessSet, global_process_set, register_all
+from horovod.common.session import Place, Session, state
+from horovod.errors import HorovodInternalError
+
+if TYPE_CHECKING:
+    from horovod._bootstrap.identity import DiscoveryHints, Identity
+    from horovod._bootstrap.world import World
+    from horovod.common.config import Config
+
+
+def start(comm: Any, process_sets: Sequence[ProcessSet] | str | None) -> None:
+    """Makes the session of this process, unless there is one, and registers the process sets."""
+    members, by_mpi = _members(comm)
+    sets = _static_sets(process_sets, members if by_mpi else None)
+    with state.lock:
+        if state.session is None:
+            state.session = _start(members, by_mpi, sets)
+            atexit.register(stop)
+        elif isinstance(process_sets, str):
+            state.session.dynamic_process_sets = True
+        session = state.session
+        global_process_set.ranks = list(range(session.place.size))
+        if any(process_set.mpi_comm is not None for process_set in sets):
+            sets = _sets_of_all(sets)
+        register_all(sets, session)
+
+
+def stop() -> None:
+    """Ends the session on all ranks, if there is one."""
+    if state.session is not None:
+        for wait in state.before_shutdown:
+            wait()
+    with state.lock:
+        session, state.session = state.session, None
+        if session is None:
+            return
+        atexit.unregister(stop)
+        session.engine.shutdown()
+        session.belongings.close()
+        for process_set in session.process_sets:
+            process_set._forget()
+        global_process_set._forget()
+
+
+def place_of(rank: int, hosts: Sequence[str]) -> Place:
+    """Where `rank` stands if rank i runs on hosts[i]; hosts are numbered in order of appearance."""
+    by_host: dict[str, list[int]] = {}
+    for number, host in enumerate(hosts):
+        by_host.setdefault(host, []).append(number)
+    local = by_host[hosts[rank]]
+    local_rank = local.index(rank)
+    # Only hosts that have this local rank count, so that each cross group is one process per host.
+    across = [ranks[local_rank] for ranks in by_host.values() if len(ranks) > local_rank]
+    return Place(
+        rank=rank,
+        size=len(hosts),
+        local_rank=local_rank,
+        local_size=len(local),
+        cross_rank=across.index(rank),
+        cross_size=len(across),
+        homogeneous=len({len(ranks) for ranks in by_host.values()}) == 1,
+    )
+
+
+def _members(comm: Any) -> tuple[list[int], bool]:
+    """The launched ranks that form the world (none: all),
+    and whether an MPI communicator said so."""
+    if comm is None:
+        return [], False
+    if hasattr(comm, "Get_rank"):
+        from horovod.common import mpi
+
+        return mpi.world_ranks(comm), True
+    if not isinstance(comm, Sequence) or isinstance(comm, str | bytes):
+        raise ValueError(
+            f"hvd.init(comm=...) takes None, a list of ranks or an mpi4py.MPI.Comm, got {comm!r}"
+        )
+    try:
+        members = [operator.index(rank) for rank in comm]
+    except TypeError:
+        raise ValueError(f"hvd.init(comm=...) takes a list of ints, got {comm!r}") from None
+    if len(set(members)) != len(members):
+        raise ValueError(f"hvd.init(comm=...) names each rank once, got {members}")
+    return members, False
+
+
+def _static_sets(given: Sequence[ProcessSet] | str | None, mpi_members: list[int] | None) -> list[ProcessSet]:
+    if given is None:
+        return []
+    if isinstance(given, str):
+        if given.lower() != "dynamic":
+            raise ValueError(f'process_sets must be a list of hvd.ProcessSet or "dynamic", got {given!r}')
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        return []
+    sets = list(given)
+    for process_set in sets:
+        if not isinstance(process_set, ProcessSet):
+            raise ValueError(f"process_sets must be a list of hvd.ProcessSet, got {process_set!r} in it")
+        if process_set.mpi_comm is not None:
+            if mpi_members is None:
+                raise NotImplementedError(
+                    "a process set made from an MPI communicator needs hvd.init(comm=<MPI communicator>)"
+                )
+            from horovod.common import mpi
+
+            process_set.ranks = mpi.set_ranks(process_set.mpi_comm, mpi_members)
+    return sets
+
+
+def _sets_of_all(sets: Sequence[ProcessSet]) -> list[ProcessSet]:
+    """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the
+    others'.
+
+    A communicator that was split exists once for each part, and every rank knows only its own.
+    """
+    from horovod.common.objects import allgather_object
+
+    result: list[ProcessSet] = []
+    gathered = allgather_object([process_set.ranks for process_set in sets], "horovod.init.process_sets")
+    for index, own in enumerate(sets):
+        parts = sorted({tuple(ranks[index]) for ranks in gathered if ranks[index]})
+        if not parts:
+            raise ValueError("hvd.init(process_sets=...): no rank is in the communicator of a process set")
+        if not own.ranks:  # not a member of any part
+            own.ranks = list(parts[0])
+        result += [own if own.ranks == list(part) else ProcessSet(part) for part in parts]
+    return result
+
+
+def _select(identity: Identity, members: list[int]) -> Identity:
+    """The identity within the world that the launched ranks
+    `members` form, renumbered in that order."""
+    if bad := [rank for rank in members if not 0 <= rank < identity.size]:
+        raise ValueError(
+            f"hvd.init(comm={members}): rank {bad[0]} does not exist, the job has {identity.size} ranks"
+        )
+    if identity.rank not in members:
+        raise ValueError(
+            f"hvd.init(comm={members}): rank {identity.rank} is not in the list, so it must not call init"
+        )
+    return replace(identity, rank=members.index(identity.rank), size=len(members))
+
+
+def _affinity(config: Config, place: Place) -> int:
+    cores = config.thread_affinity
+    if not cores:
+        return -1
+    if len(cores) < place.local_size:
+        import logging  # here: it would take a tenth of the time of importing this module
+
+        logging.getLogger("horovod").error(
+            "HOROVOD_THREAD_AFFINITY has %d core ids for %d processes on this host; not applied",
+            len(cores),
+            place.local_size,
+        )
+        return -1
+    return cores[place.local_rank]
+
+
+def _uses_mpi(config: Config, by_mpi: bool, launched: Identity) -> bool:
+    """Whether MPI carries the data. ValueError if it can't: it must know the launcher's ranks."""
+    # The controller is the same either way; our own transports may be asked for explicitly.
+    wanted = config.cpu_operations == "mpi" or (
+        config.cpu_operations is None and (by_mpi or config.controller == "mpi")
+    )
+    if wanted or by_mpi:
+        from horovod.common import mpi
+
+        world = mpi.library().COMM_WORLD
+        if (launched.rank, launched.size) != (world.Get_rank(), world.Get_size()):
+            raise ValueError(
+                f"this is rank {launched.rank} of {launched.size} according to the environment, but "
+                f"{world.Get_rank()} of {world.Get_size()} in MPI.COMM_WORLD: to use MPI (which "
+                "HOROVOD_CPU_OPERATIONS, HOROVOD_CONTROLLER or hvd.init(comm=...) ask for) start the job "
+                "with horovodrun --mpi, or with the mpirun of the MPI that mpi4py has loaded"
+            )
+    return wanted
+
+
+def _check_encryption(config: Config, uses_mpi: bool) -> None:
+    """ValueError if it was asked for and can't be had: never do without silently."""
+    if config.encryption == "none":
+        return
+    if uses_mpi:
+        raise ValueError("HOROVOD_ENCRYPTION=data: MPI carries the data, and Horovod can't encrypt that")
+    if problem := _core.encryption_problem():
+        raise ValueError(f"HOROVOD_ENCRYPTION=data: {problem}")
+
+
+def _check_local(hints: DiscoveryHints, place: Place, host: str) -> None:
+    """Whether the hosts' names agree with what another launcher says about them.
+
+    Only the number counts: Open MPI 5 may give a host's ranks local ranks in another order.
+    """
+    told = hints.local
+    if told is None or told[1] == place.local_size:
+        return
+    raise ValueError(
+        f"{hints.launcher} says that {told[1]} ranks are on the host of rank {place.rank}, but by the "
+        f"names of the hosts {place.local_size} are on {host}: give each host a name of its own, with "
+        "HOROVOD_HOSTNAME if need be"
+    )
+
+
+def _prepared(
+    launched: Identity, identity: Identity, ranks: Sequence[int], scope: str, timeout: float
+) -> contextlib.AbstractContextManager[tuple[Identity, float]]:
+    """See discovered(). Ranks of horovodrun know everything already and don't even load it."""
+    if identity.discovery is None:
+        return contextlib.nullcontext((identity, timeout))
+    from horovod._bootstrap.discovery.first_rank import discovered
+
+    return discovered(launched, identity, ranks, scope, timeout)
+
+
+def _connect(
+    config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
+) -> tuple[World, Place]:
+    everyone = list(range(launched.size))
+    groups = None if config.topology is None else topologies.groups_of(config.topology, launched.size)
+    if members and members != everyone:
+        identity = _select(launched, members)
+        groups = None if groups is None else [groups[member] for member in members]
+    else:
+        identity, members = launched, []
+    # All processes count the worlds they were part of, so a late or repeated init() can't join an
+    # older one.
+    prefix = "-".join(map(str, members)) + ":" if members else ""
+    group = f"{prefix}{identity.size}"
+    number = state.inits.get(group, 0)
+    state.inits[group] = number + 1
+    # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not
+    # given.
+    explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
+    timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
+    scope = f"{group}.{number}"
+    try:
+        with _prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
+            world = worlds.connect(
+                ready,
+                transport=transport,
+                groups=groups,
+                timeout=left,
+                peer_timeout=config.peer_timeout_seconds,
+                # Of sets made from communicators every rank may have others: only their number must
+                # agree.
+                process_sets=[
+                    list(process_set.ranks or ()) if process_set.mpi_comm is None else []
+                    for process_set in sets
+                ],
+                scope=scope,
+                shm_bytes=_core.shm_bytes,
+                encryption=config.encryption,
+            )
+    except HorovodInternalError as error:
+        # The rendezvous can't tell a mistake in the script from a failure; users of init() expect
+        # to.
+        if "process sets" in str(error):
+            raise ValueError(f"hvd.init(process_sets=...): {error}") from error
+        raise
+    place = place_of(world.rank, [peer.host for peer in world.peers])
+    if not members and identity.discovery is not None:
+        _check_local(identity.discovery, place, identity.host)
+    elif not members:
+        # The launcher's numbering is the one that users see in the environment.
+        place = place._replace(
+            local_rank=identity.local_rank,
+            local_size=identity.local_size,
+            cross_rank=identity.cross_rank,
+            cross_size=identity.cross_size,
+        )
+    world.local_rank, world.local_size = place.local_rank, place.local_size
+    return world, place
+
+
+def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
+    config = configs.read(os.environ)
+    launched = identities.detect()
+    if launched.discovery is None:
+        identities.hide_key()
+    uses_mpi = _uses_mpi(config, by_mpi, launched)
+    _check_encryption(config, uses_mpi)
+    with contextlib.ExitStack() as belongings:
+        world, place = _connect(config, launched, members, sets, "mpi" if uses_mpi else config.transport)
+        table: _core.MpiTable | None = None
+        if world.transport == "mpi":
+            table = _mpi_table(world, members, belongings)
+        engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
+        handles.table.forget_all()  # what an earlier engine left behind
+        if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
+            try:
+                engine.timeline_start(config.timeline, config.timeline_mark_cycles)
+            except (ValueError, RuntimeError) as error:
+                engine.shutdown()
+                raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
+        return Session(
+            engine,
+            place,
+            dynamic_process_sets=config.dynamic_process_sets,
+            timeline=config.timeline is not None,
+            elastic=config.elastic,
+            mpi=uses_mpi,
+            belongings=belongings.pop_all(),
+            key=world.key,
+        )
+
+
+def _mpi_table(world: World, members: list[int], belongings: contextlib.ExitStack) -> _core.MpiTable:
+    from horovod.common import mpi
+
+    try:
+        channel = mpi.Channel(members or range(world.size))
+    except BaseException:
+        world.close()
+        raise
+    belongings.callback(channel.close)
+    return channel.table()

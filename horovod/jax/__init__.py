@@ -1,0 +1,45 @@
+"""Horovod for JAX: `import horovod.jax as hvd`, then hvd.init() and the functions below."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from horovod import _absent
+from horovod.common import basics as _common
+from horovod.common.basics import *  # noqa: F403
+from horovod.common.objects import allgather_object, broadcast_object
+from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod.common.session import state as _state
+from horovod.errors import HorovodInternalError
+from horovod.jax import compiled as _compiled
+from horovod.jax import ops as _ops
+from horovod.jax.compression import Compression
+from horovod.jax.functions import broadcast_optimizer_state, broadcast_parameters
+from horovod.jax.gradients import DistributedOptimizer, grad, value_and_grad
+from horovod.jax.ops import *  # noqa: F403
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "ProcessSet",
+    "add_process_set",
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "global_process_set",
+    "grad",
+    "remove_process_set",
+    "value_and_grad",
+]
+__all__ += _common.__all__
+__all__ += _ops.__all__
+
+# JAX's own function at exit, which waits for what is under way, comes after ours.
+_state.before_shutdown.append(_compiled.wait_for_programs)
+
+if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+
+    def __getattr__(name: str) -> Any:
+        raise _absent.missing_attribute(__name__, name)

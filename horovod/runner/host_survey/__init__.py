@@ -1,0 +1,1 @@
+"""Before any rank starts: which addresses of the hosts of a job reach each other."""

@@ -1,0 +1,4 @@
+"""What is to be started where: hosts, ranks, environments and the command.
+
+Mostly pure functions.
+"""

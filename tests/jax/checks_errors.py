@@ -1,0 +1,77 @@
+"""Mistakes: every rank hears of them, and the next call works. Two ranks or more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from util_expect import raises
+
+import horovod.jax as hvd
+
+# JAX has the first for programs that run later or for the first time, else the second.
+OF_PROGRAMS: Any = (RuntimeError, ValueError)
+
+
+def fine() -> None:
+    assert jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))(jnp.ones(2))[0] == hvd.size()
+    assert hvd.allreduce(jnp.ones(2), op=hvd.Sum)[0] == hvd.size()
+
+
+def blocked(call: Any) -> None:
+    """Runs it to the end: errors come where it is called or where its results are used."""
+    jax.block_until_ready(call())
+
+
+def check_mismatch() -> None:
+    x = jnp.ones(hvd.rank() + 1)
+    for name in ("mismatch", None):
+        with raises(hvd.HorovodInternalError, "mismatch" if name else "noname", "shape"):
+            hvd.allreduce(x, name=name)
+        with raises(OF_PROGRAMS, "Horovod allreduce:", "mismatch" if name else "noname", "shape"):
+            blocked(lambda name=name: jax.jit(lambda x: hvd.allreduce(x, name=name))(x))
+        fine()
+    with raises(OF_PROGRAMS, "Horovod broadcast:", "root"):
+        blocked(lambda: jax.jit(lambda x: hvd.broadcast(x, hvd.rank(), name="roots"))(x[:1]))
+    fine()
+
+
+def check_rows_that_differ() -> None:
+    rows = jnp.ones((hvd.rank() + 1, 2))
+    with raises(OF_PROGRAMS, "Horovod allgather:", "compiled for a result of shape", "outside of jit"):
+        blocked(lambda: jax.jit(hvd.allgather)(rows))
+    fine()
+    with raises(ValueError, "splits", "outside of jit"):
+        jax.jit(lambda x: hvd.alltoall(x, splits=[1] * hvd.size()))(jnp.ones(hvd.size()))
+    with raises(TypeError, "outside of jit"):
+        jax.jit(lambda x, splits: hvd.alltoall(x, splits=splits))(jnp.ones(2), jnp.ones(2, jnp.int32))
+    with raises(ValueError, "first dimension"):
+        jax.jit(hvd.allgather)(jnp.ones(()))
+    fine()
+
+
+def check_parameters_need_values() -> None:
+    with raises(TypeError, "outside of jit"):
+        jax.jit(hvd.broadcast_parameters)(jnp.ones(3))
+    with raises(ValueError, "rank 1", "['extra']"):
+        hvd.broadcast_parameters({"w": jnp.ones(2)} | ({"extra": jnp.ones(1)} if hvd.rank() == 1 else {}))
+    fine()
+
+
+def check_other_worlds() -> None:
+    step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
+    gather = jax.jit(hvd.allgather)
+    step(jnp.ones(2)), gather(jnp.ones(2))
+    own, size = hvd.rank(), hvd.size()
+    hvd.shutdown()
+    for call in (hvd.allreduce, jax.jit(hvd.allreduce), step, gather):
+        with raises(OF_PROGRAMS, "hvd.init()"):
+            blocked(lambda call=call: call(jnp.ones(2)))
+    hvd.init(comm=[own])  # what does not depend on the number of ranks goes on as it is
+    assert step(jnp.ones(2))[0] == 1
+    with raises(OF_PROGRAMS, f"compiled for {size} ranks, but there are 1", "jax.clear_caches()"):
+        blocked(lambda: gather(jnp.ones(2)))
+    hvd.shutdown()
+    hvd.init()
+    assert step(jnp.ones(2))[0] == hvd.size() and gather(jnp.ones(2)).shape == (2 * hvd.size(),)

@@ -1,0 +1,39 @@
+"""horovod.jax under the real launcher, where a launch of checks would not do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from util_launch import launch
+from util_packages import needs
+
+needs("jax")
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("where", ["call", "later", "exit"])
+def test_peer_dies(where: str) -> None:
+    outcome = launch(3, HERE / "program_peer_dies.py", where, timeout=60)
+    assert outcome.code != 0 and "rank 1 on localhost failed first" in outcome.output, outcome.output
+    word = "leaves" if where == "exit" else "heard of it"
+    assert outcome.output.count(f"rank 0 {word}") == 1, outcome.output
+    assert outcome.output.count(f"rank 2 {word}") == 1, outcome.output
+
+
+def test_one_device_a_process() -> None:
+    code = (
+        "import jax, horovod.jax as hvd; hvd.init()\n"
+        "try: jax.jit(hvd.allreduce)(jax.numpy.ones(2))\n"
+        "except ValueError as error: print(error)\n"
+        "print(hvd.allreduce(jax.numpy.ones(2)))"
+    )
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    outcome = launch(1, "-c", code, timeout=60, **flags)
+    assert "JAX has 2 here" in outcome.output and "[1. 1.]" in outcome.output, outcome.output
+
+
+def test_import_needs_no_optax() -> None:
+    code = "import sys, horovod.jax; sys.exit('optax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,261 @@
+"""Every flag and config-file key of horovodrun, by what the workers find in their environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from runner_util import horovodrun
+
+from horovod.common.config import KNOBS
+from horovod.runner.cli.flags import FlagParser
+from horovod.runner.launch import run_commandline
+
+MIB = 1024 * 1024
+
+# Flag, its value (None: it has none), the variable and its value in every worker.
+ON: list[tuple[str, str | None, str, str]] = [
+    ("--fusion-threshold-mb", "32", "HOROVOD_FUSION_THRESHOLD", str(32 * MIB)),
+    ("--cycle-time-ms", "3.5", "HOROVOD_CYCLE_TIME", "3.5"),
+    ("--cache-capacity", "2048", "HOROVOD_CACHE_CAPACITY", "2048"),
+    ("--hierarchical-allreduce", None, "HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
+    ("--hierarchical-allgather", None, "HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
+    ("--torus-allreduce", None, "HOROVOD_TORUS_ALLREDUCE", "1"),
+    ("--autotune", None, "HOROVOD_AUTOTUNE", "1"),
+    ("--autotune-log-file", "tune.csv", "HOROVOD_AUTOTUNE_LOG", "tune.csv"),
+    ("--autotune-warmup-samples", "4", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "4"),
+    ("--autotune-steps-per-sample", "5", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "5"),
+    ("--autotune-bayes-opt-max-samples", "6", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "6"),
+    ("--autotune-gaussian-process-noise", "0.3", "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.3"),
+    ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
+    ("--timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "1"),
+    ("--no-stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "1"),
+    ("--stall-check-warning-time-seconds", "70", "HOROVOD_STALL_CHECK_TIME_SECONDS", "70.0"),
+    ("--stall-check-shutdown-time-seconds", "80", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "80.0"),
+    ("--mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "1"),
+    ("--num-nccl-streams", "3", "HOROVOD_NUM_NCCL_STREAMS", "3"),
+    ("--thread-affinity", "1,0", "HOROVOD_THREAD_AFFINITY", "1,0"),
+    ("--gloo-timeout-seconds", "44", "HOROVOD_GLOO_TIMEOUT_SECONDS", "44.0"),
+    ("--start-timeout", "55", "HOROVOD_START_TIMEOUT", "55.0"),
+    ("--term-grace-period", "20", "HOROVOD_TERM_GRACE_PERIOD", "20.0"),
+    ("--env-exclude", "MY_*,OTHER", "HOROVOD_ENV_EXCLUDE", "MY_*,OTHER"),
+    ("--log-level", "ERROR", "HOROVOD_LOG_LEVEL", "error"),
+    ("--log-without-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "1"),
+    ("--tcp", None, "NCCL_IB_DISABLE", "1"),
+    ("--network-interfaces", "lo", "HOROVOD_GLOO_IFACE", "lo"),
+]
+OFF: list[tuple[str, str | None, str, str]] = [
+    ("--no-hierarchical-allreduce", None, "HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
+    ("--no-hierarchical-allgather", None, "HOROVOD_HIERARCHICAL_ALLGATHER", "0"),
+    ("--no-torus-allreduce", None, "HOROVOD_TORUS_ALLREDUCE", "0"),
+    ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
+    ("--no-timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "0"),
+    ("--stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "0"),
+    ("--no-mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "0"),
+    ("--log-with-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "0"),
+    ("--network-interface", "lo", "NCCL_SOCKET_IFNAME", "lo"),
+]
+DEPRECATED = [("--log-hide-timestamp", "1"), ("--no-log-hide-timestamp", "0")]
+
+# Flags that change no variable; other tests show what they do.
+OTHERS = """
+-v --version -np --num-proc -cb --check-build --disable-cache --output-filename --verbose --config-file
+-p --ssh-port -i --ssh-identity-file -H --hosts -hostfile --hostfile --gloo --mpi --jsrun --no-autotune
+--mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
+--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout --reset-limit
+--blacklist-cooldown-range --host-discovery-script
+"""
+
+FILE = """
+controller: gloo
+params:
+  fusion_threshold_mb: 16
+  cycle_time_ms: 2
+  cache_capacity: 9
+  hierarchical_allreduce: true
+  hierarchical_allgather: false
+  torus_allreduce: true
+autotune:
+  enabled: true
+  log_file: tune.csv
+  warmup_samples: 1
+  steps_per_sample: 2
+  bayes_opt_max_samples: 3
+  gaussian_process_noise: 0.5
+timeline: {filename: trace.json, mark_cycles: true}
+stall_check: {enabled: false, warning_time_seconds: 61, shutdown_time_seconds: 62}
+library_options:
+  mpi_threads_disable: true
+  num_nccl_streams: 2
+  thread_affinity: 0
+  gloo_timeout_seconds: 33
+logging: {level: INFO, with_timestamp: false}
+"""
+FROM_FILE = {
+    "HOROVOD_FUSION_THRESHOLD": str(16 * MIB),
+    "HOROVOD_CYCLE_TIME": "2.0",
+    "HOROVOD_CACHE_CAPACITY": "9",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
+    "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
+    "HOROVOD_TORUS_ALLREDUCE": "1",
+    "HOROVOD_AUTOTUNE": "1",
+    "HOROVOD_AUTOTUNE_LOG": "tune.csv",
+    "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "1",
+    "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "2",
+    "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "3",
+    "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "0.5",
+    "HOROVOD_TIMELINE": "trace.json",
+    "HOROVOD_TIMELINE_MARK_CYCLES": "1",
+    "HOROVOD_STALL_CHECK_DISABLE": "1",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "61.0",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "62.0",
+    "HOROVOD_MPI_THREADS_DISABLE": "1",
+    "HOROVOD_NUM_NCCL_STREAMS": "2",
+    "HOROVOD_THREAD_AFFINITY": "0",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "33.0",
+    "HOROVOD_LOG_LEVEL": "info",
+    "HOROVOD_LOG_HIDE_TIME": "1",
+}
+
+
+def words(table: list[tuple[str, str | None, str, str]]) -> list[str]:
+    return [word for flag, value, _, _ in table for word in (flag, value) if word is not None]
+
+
+def environments(*argv: str, env: dict[str, str] | None = None) -> list[dict[str, str]]:
+    """What two workers find."""
+    result = horovodrun("-np", "2", *argv, "env", env=env)
+    assert result.returncode == 0, result.stderr
+    found: list[dict[str, str]] = [{}, {}]
+    for line in result.stdout.splitlines():
+        prefix, _, entry = line.partition("<stdout>:")
+        name, _, value = entry.partition("=")
+        if prefix in ("[0]", "[1]"):
+            found[int(prefix[1])][name] = value
+    return found
+
+
+def test_no_flag_is_missed() -> None:
+    tested = {flag for flag, *_ in (*ON, *OFF)} | {flag for flag, _ in DEPRECATED}
+    known = {"-n", "--dry-run", "--grace-period"}  # our own
+    assert tested | set(OTHERS.split()) | known == set(FlagParser()._actions)
+    assert {knob.env for knob in KNOBS if knob.key} == set(FROM_FILE)
+
+
+@pytest.mark.parametrize("table", [ON, OFF], ids=["on", "off"])
+def test_flags(table: list[tuple[str, str | None, str, str]]) -> None:
+    for rank, env in enumerate(environments(*words(table))):
+        for flag, _, name, value in table:
+            assert env.get(name) == value, (rank, flag)
+        # And what is always there.
+        assert env["HOROVOD_CONTROLLER"] == env["HOROVOD_CPU_OPERATIONS"] == "gloo"
+        assert (env["HOROVOD_RANK"], env["HOROVOD_SIZE"]) == (str(rank), "2")
+        assert (env["HOROVOD_LOCAL_RANK"], env["HOROVOD_LOCAL_SIZE"]) == (str(rank), "2")
+        assert (env["HOROVOD_CROSS_RANK"], env["HOROVOD_CROSS_SIZE"]) == ("0", "1")
+        assert env["HOROVOD_HOSTNAME"] == "localhost" and env["PYTHONUNBUFFERED"] == "1"
+        assert env["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
+        assert int(env["HOROVOD_GLOO_RENDEZVOUS_PORT"]) > 0
+
+
+def test_without_flags_nothing_is_touched() -> None:
+    inherited = {"HOROVOD_CACHE_CAPACITY": "77", "HOROVOD_GLOO_IFACE": "eth7", "OLDPWD": "/", "MINE": "x"}
+    for env in environments(env=inherited):
+        assert env["HOROVOD_CACHE_CAPACITY"] == "77" and env["HOROVOD_GLOO_IFACE"] == "eth7"
+        assert env["MINE"] == "x" and "OLDPWD" not in env
+        set_here = {name for _, _, name, _ in ON} - {"HOROVOD_CACHE_CAPACITY", "HOROVOD_GLOO_IFACE"}
+        assert not set_here & set(env)
+
+
+def test_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "conf.yaml"
+    file.write_text(FILE)
+    for env in environments("--config-file", str(file), env={"HOROVOD_CACHE_CAPACITY": "77"}):
+        assert {name: env.get(name) for name in FROM_FILE} == FROM_FILE
+    # Flags beat it, wherever they stand, and it is not needed for the rest.
+    flags = ["--cache-capacity", "5", "--config-file", str(file), "--no-autotune", "--stall-check"]
+    for env in environments(*flags):
+        assert env["HOROVOD_CACHE_CAPACITY"] == "5" and env["HOROVOD_STALL_CHECK_DISABLE"] == "0"
+        assert env["HOROVOD_FUSION_THRESHOLD"] == str(16 * MIB)
+        assert not any(name.startswith("HOROVOD_AUTOTUNE") for name in env)
+
+
+def test_deprecated_flags() -> None:
+    for flag, value in DEPRECATED:
+        assert {env["HOROVOD_LOG_HIDE_TIME"] for env in environments(flag)} == {value}
+
+
+BAD = [
+    (["--fusion-threshold-mb", "-1"], "--fusion-threshold-mb='-1' is not valid: it must be an integer >= 0"),
+    (["--cycle-time-ms", "-0.5"], "--cycle-time-ms='-0.5' is not valid: it must be a number >= 0"),
+    (["--cache-capacity", "-2"], "--cache-capacity='-2' is not valid"),
+    (["--autotune-warmup-samples", "-1"], "--autotune-warmup-samples='-1' is not valid"),
+    (["--autotune-steps-per-sample", "1.5"], "--autotune-steps-per-sample='1.5' is not valid"),
+    (["--autotune-bayes-opt-max-samples", "-1"], "--autotune-bayes-opt-max-samples='-1' is not valid"),
+    (["--autotune-gaussian-process-noise", "1.1"], "it must be a number from 0 to 1"),
+    (["--stall-check-warning-time-seconds", "-1"], "--stall-check-warning-time-seconds='-1' is not valid"),
+    (["--stall-check-shutdown-time-seconds", "x"], "--stall-check-shutdown-time-seconds='x' is not valid"),
+    (["--num-nccl-streams", "-1"], "--num-nccl-streams='-1' is not valid"),
+    (["--thread-affinity", "a"], "--thread-affinity='a' is not valid: it must be a comma list of integers"),
+    (["--gloo-timeout-seconds", "0"], "--gloo-timeout-seconds='0' is not valid: it must be a number > 0"),
+    (["--start-timeout", "0"], "--start-timeout='0' is not valid: it must be a number > 0"),
+    (["--log-level", "LOUD"], "it must be one of trace, debug, info, warning, error, fatal"),
+    (["-i", "/no/such/key"], "-i /no/such/key: there is no such file"),
+    (["-H", "localhost:x"], "host entry 'localhost:x' is not valid: it must be name:slots"),
+    (["-H", "localhost:0"], "host entry 'localhost:0' has no slots: give at least 1"),
+    (["-H", "localhost:1"], "2 processes were requested but the hosts have 1 slots"),
+    (["--hostfile", "/no/such/hosts"], "No such file or directory: '/no/such/hosts'"),
+    (["--config-file", "/no/such/conf"], "No such file or directory: '/no/such/conf'"),
+]
+
+
+@pytest.mark.parametrize(("argv", "text"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
+def test_bad_values(argv: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_commandline(["-np", "2", *argv, "true"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("horovodrun: ") and text in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("localhost slots=two\n", "line 1: 'localhost slots=two' is not valid: it must be 'name slots=N'"),
+        ("# none\n\n", "names no host: write one per line, such as 'node1 slots=4'"),
+        ("localhost slots=2\nlocalhost max_slots=4\n", "line 2: 'localhost max_slots=4' is not valid"),
+        ("localhost slots=0\n", "line 1: 'localhost slots=0' has no slots: give at least 1"),
+        ("localhost slots=1\n", "2 processes were requested but the hosts have 1 slots"),
+        ("\udcff\n", "is not text in UTF-8"),
+    ],
+)
+def test_bad_hostfiles(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert run_commandline(["-np", "2", "--hostfile", str(file), "true"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_some_variables_stay_behind() -> None:
+    env = {"GITHUB_TOKEN": "x", "MY_PASSWORD": "x", "MY_OWN": "x", "HARMLESS": "x"}
+    names = "sh", "-c", "env | cut -d= -f1 | grep -E '^(GITHUB_TOKEN|MY_.*|HARMLESS)$' | sort"
+    everything = "".join(f"[0]<stdout>:{name}\n" for name in sorted(env))
+    assert horovodrun("-np", "1", *names, env=env).stdout == everything.replace(
+        "[0]<stdout>:GITHUB_TOKEN\n", ""
+    )
+    result = horovodrun("-np", "1", "--env-exclude", "MY_P*,GITHUB_TOKEN", *names, env=env)
+    assert result.stdout == "[0]<stdout>:HARMLESS\n[0]<stdout>:MY_OWN\n"
+    assert horovodrun("-np", "1", "--env-exclude", "-", *names, env=env).stdout == everything
+
+
+def test_children_of_a_rank_do_not_inherit_the_job_key() -> None:
+    code = (
+        "import os, subprocess, horovod.numpy as hvd\n"
+        "assert '_HOROVOD_SECRET_KEY' in os.environ\n"
+        "for _ in range(2):\n"
+        "    hvd.init(); hvd.barrier()\n"
+        "    print('key' if b'SECRET_KEY=' in subprocess.check_output('env') else 'no key')\n"
+        "    hvd.shutdown()\n"
+    )
+    result = horovodrun("-np", "2", sys.executable, "-c", code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(":no key\n") == 4
