@@ -95,8 +95,8 @@ def test_the_job_ends_with_its_caller(debian: None, tmp_path: Path, number: int)
         text=True,
     )
     assert process.stdout is not None
-    for _ in range(2):
-        assert "ready" in process.stdout.readline()
+    for _ in range(2):  # mpirun may mark the parts of a line
+        assert any("ready" in line for line in process.stdout)
     assert len(family(marker)) >= 5  # the script, the launcher, mpirun and two ranks
     process.send_signal(number)
     process.communicate(timeout=60)
