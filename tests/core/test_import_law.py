@@ -22,12 +22,13 @@ _BASE = {
     "horovod.runner.package_path",
     "horovod.runner.payload",
     "horovod.runner.ssh",
+    "horovod.runner.jobs",
 }
 _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRAP}
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
 _FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_LAUNCHER}
-_CLI = {"horovod.runner.cli", *_FUNCTION, *_COMMON}
+_CLI = {"horovod.runner.cli", "horovod.runner.doctor", *_FUNCTION, *_COMMON}
 
 LAW: dict[str, set[str]] = {
     "horovod": {"horovod.runner.function"},  # horovod.run, when it is asked for
@@ -54,6 +55,8 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.package_path": set(),
     "horovod.runner.payload": set(),
     "horovod.runner.ssh": set(),
+    "horovod.runner.jobs": set(),
+    "horovod.runner.doctor": _BASE,
     "horovod.runner.host_survey": _BOOTSTRAP,
     "horovod.runner.plan": _PLAN,
     "horovod.runner.agent": _PLAN,

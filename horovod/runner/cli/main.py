@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
@@ -18,7 +19,10 @@ from horovod.runner import jsrun, lsf, mpirun, ssh
 from horovod.runner.cli.flags import FlagParser
 from horovod.runner.cli.request import Request, understand
 from horovod.runner.function import under_mpirun
+from horovod.runner.jobs import EVENTS
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job import Job
+from horovod.runner.launcher.job_record import JobRecord
 from horovod.runner.payload import Payload
 from horovod.runner.plan import environment
 from horovod.runner.plan.command import NOT_EXECUTABLE, NOT_FOUND, CommandError
@@ -36,6 +40,15 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
         from horovod.runner.cli.check_build import check_build  # here, as below: no start needs it
 
         print(check_build(args.verbose))
+        return 0
+    if args.doctor:
+        from horovod.runner.cli.doctor import doctor
+
+        return doctor(args, os.environ)
+    if args.jobs:
+        from horovod.runner.cli.job_list import job_list
+
+        print(job_list(os.environ))
         return 0
     if not command:
         parser.error("the command is missing: horovodrun -np 2 python train.py")
@@ -202,14 +215,34 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             print(f"horovodrun: rendezvous at {where}", file=sys.stderr)
             print(f"horovodrun: command: {shlex.join(request.command)}", file=sys.stderr)
         try:
-            job = Job(plan, server)
+            record = _record(args)
+            if record.problem and args.verbose:
+                print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+            record.begin(hosts=_ranks(request), command=request.command, settings=request.settings)
+            job = Job(plan, server, events=record.events)
             code = job.run()
+            record.end(code)
         except OSError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
         return code
+
+
+def _record(args: argparse.Namespace) -> JobRecord:
+    """Where the job's events go. OSError names a file that was asked for."""
+    files = [] if args.event_log is None else [Path(args.event_log)]
+    if args.output_filename is not None and not args.no_event_log:
+        files.append(Path(args.output_filename, EVENTS))
+    return JobRecord(EventLog(), environ=os.environ, keep=not args.no_event_log, files=files)
+
+
+def _ranks(request: Request) -> dict[str, list[int]]:
+    result: dict[str, list[int]] = {}
+    for slot in request.slots:
+        result.setdefault(slot.hostname, []).append(slot.rank)
+    return result
 
 
 def _describe(request: Request, environ: Mapping[str, str]) -> str:
