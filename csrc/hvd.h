@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define HVD_API __attribute__((visibility("default")))
-#define HVD_ABI_VERSION 2
+#define HVD_ABI_VERSION 3
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 #define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
@@ -124,6 +124,7 @@ typedef struct hvd_knobs {
   double host_timeout_seconds;
   int32_t log_level;
   int32_t log_hide_time;
+  int64_t timeline_buffer;
 } hvd_knobs;
 
 typedef struct hvd_world {
@@ -236,9 +237,24 @@ HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
 HVD_API int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity);
 HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity);
 
-// Chrome-trace timeline of the coordinator (rank 0; elsewhere nothing happens).
-HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
+enum {                           // of hvd_timeline_start(); any of them together
+  HVD_TIMELINE_MARK_CYCLES = 1,  // each round of releases is an event
+  HVD_TIMELINE_ALL_RANKS = 2,    // every rank writes what it records to `path`.rank<number>.part
+};
+// Rank 0 writes a Chrome trace to `path`; elsewhere nothing happens unless all ranks are recorded. The same
+// path again changes nothing, another one ends the first file.
+HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags);
+// Returns when everything is in the files.
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
+
+enum {  // phases of hvd_mark()
+  HVD_MARK_INSTANT = 0,
+  HVD_MARK_BEGIN = 1,
+  HVD_MARK_END = 2,
+  HVD_MARK_STEP = 3,  // a step of the training ends here
+};
+// Something of the application's, for the timeline. Costs next to nothing if there is none.
+HVD_API void hvd_mark(hvd_engine* engine, const char* name, int32_t phase);
 
 // Native adapters (TensorFlow, XLA) work with the process's default engine. NULL clears it. An engine that is
 // being used this way lives until the use is over.

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 # Result codes
 OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2
@@ -38,6 +38,10 @@ AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 # Devices whose memory a tensor may be in. Zero, so what a request leaves out.
 CPU = 0
+
+# Flags of hvd_timeline_start(), phases of hvd_mark()
+TIMELINE_MARK_CYCLES, TIMELINE_ALL_RANKS = 1, 2
+MARK_INSTANT, MARK_BEGIN, MARK_END, MARK_STEP = range(4)
 
 TRANSPORTS = {"single": 0, "shm": 1, "tcp": 2, "hierarchical": 3, "mpi": 4}
 LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
@@ -74,6 +78,7 @@ class Knobs(ctypes.Structure):
         ("host_timeout_seconds", c_double),
         ("log_level", c_int32),
         ("log_hide_time", c_int32),
+        ("timeline_buffer", c_int64),
     ]
 
 
@@ -161,6 +166,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
     "hvd_timeline_stop": (c_int32, [c_void_p]),
+    "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
     "hvd_set_default": (None, [c_void_p]),
     "hvd_last_error": (c_char_p, []),
 }

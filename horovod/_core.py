@@ -11,7 +11,14 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from horovod import _abi
 from horovod._abi import *  # noqa: F403  # the constants, for the layers above
-from horovod._abi import IN_PROGRESS, INVALID_ARGUMENT, SUM, UNKNOWN
+from horovod._abi import (
+    IN_PROGRESS,
+    INVALID_ARGUMENT,
+    SUM,
+    TIMELINE_ALL_RANKS,
+    TIMELINE_MARK_CYCLES,
+    UNKNOWN,
+)
 
 _CHANNEL_KEY_BYTES, _MESH_KEY_BYTES = 16, 32
 _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
@@ -408,13 +415,20 @@ class Engine:
         except KeyError:
             return None
 
-    def timeline_start(self, path: str, mark_cycles: bool) -> None:
-        if (code := _lib.hvd_timeline_start(self._pointer, path.encode(), mark_cycles)) < 0:
+    def timeline_start(self, path: str, mark_cycles: bool, all_ranks: bool = False) -> None:
+        """Rank 0 writes a trace to `path`; with `all_ranks` each rank
+        all that it records to a file beside it."""
+        flags = TIMELINE_MARK_CYCLES * mark_cycles | TIMELINE_ALL_RANKS * all_ranks
+        if (code := _lib.hvd_timeline_start(self._pointer, os.fsencode(path), flags)) < 0:
             self._fail(code, _last_error())
 
     def timeline_stop(self) -> None:
         if (code := _lib.hvd_timeline_stop(self._pointer)) < 0:
             self._fail(code, _last_error())
+
+    def mark(self, name: bytes, phase: int) -> None:
+        """Something of the application's, for the timeline; `phase` is one of MARK_*."""
+        _lib.hvd_mark(self._pointer, name, phase)
 
     def _int32_list(self, function: Any, *args: int) -> list[int]:
         capacity = 64

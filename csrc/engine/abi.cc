@@ -261,16 +261,22 @@ int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, in
   return count;
 }
 
-int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles) {
-  if (engine->engine.rank() != 0) return HVD_OK;
-  Status status = engine->engine.timeline().start(path, mark_cycles != 0);
-  return status.ok() ? HVD_OK : fail(status);
+int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags) {
+  try {
+    Status status = engine->engine.recorder().start(path, (flags & HVD_TIMELINE_MARK_CYCLES) != 0,
+                                                    (flags & HVD_TIMELINE_ALL_RANKS) != 0);
+    return status.ok() ? HVD_OK : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't start the timeline: ") + error.what()));
+  }
 }
 
 int32_t hvd_timeline_stop(hvd_engine* engine) {
-  engine->engine.timeline().stop();
+  engine->engine.recorder().stop();
   return HVD_OK;
 }
+
+void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }
 
 const char* hvd_last_error(void) { return last_error.c_str(); }
 

@@ -26,11 +26,11 @@ std::string rank_list(const std::vector<int>& ranks) {
 }  // namespace
 
 Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log,
-                         Timeline* timeline, AbortSignal* abort)
+                         Recorder* recorder, AbortSignal* abort)
     : ranks_(std::move(ranks)),
       knobs_(knobs),
       log_(log),
-      timeline_(timeline),
+      recorder_(recorder),
       abort_(abort),
       negotiation_(static_cast<int>(ranks_.size()), knobs),
       acknowledged_(ranks_.size(), 0),
@@ -125,8 +125,7 @@ void Coordinator::handle(int rank, wire::Message& message) {
     case MessageType::kRequest:
     case MessageType::kResent:
       if (shutting_down_) return;
-      timeline_->negotiate_begin(message.request.name, kind_name(message.request.kind));
-      timeline_->rank_ready(message.request.name, rank);
+      record_ready(rank, message.request);
       if (message.type == MessageType::kRequest) {
         negotiation_.request(rank, std::move(message.request), Clock::now());
       } else {
@@ -135,10 +134,7 @@ void Coordinator::handle(int rank, wire::Message& message) {
       return;
     case MessageType::kCached:
       if (shutting_down_) return;
-      if (const wire::Request* known = negotiation_.remembered(message.id)) {
-        timeline_->negotiate_begin(known->name, kind_name(known->kind));
-        timeline_->rank_ready(known->name, rank);
-      }
+      if (const wire::Request* known = negotiation_.remembered(message.id)) record_ready(rank, *known);
       negotiation_.cached(rank, message.id, Clock::now());
       return;
     case MessageType::kDone:
@@ -149,6 +145,35 @@ void Coordinator::handle(int rank, wire::Message& message) {
       return acknowledge(rank);
     default:
       return;
+  }
+}
+
+void Coordinator::record_ready(int rank, const wire::Request& request) {
+  if (!recorder_->active()) return;
+  Recorder::Moment moment(*recorder_);
+  moment.add(RecordKind::kReady, moment.name(request), {0, static_cast<uint16_t>(request.process_set), 0},
+             static_cast<uint16_t>(request.kind), 0, static_cast<uint64_t>(rank));
+}
+
+// Also counts them, whether they are recorded or not.
+void Coordinator::record_release(const wire::Operation& operation) {
+  const bool runs = operation.code == HVD_OK;
+  const OperationNumber number = runs ? numbers_.next(operation.process_set)
+                                      : OperationNumber{0, static_cast<uint16_t>(operation.process_set), 0};
+  for (const wire::Item& item : operation.items)
+    if (item.fresh && item.fresh->common.kind == HVD_ADD_PROCESS_SET)
+      numbers_.added(static_cast<int32_t>(item.fresh->result));
+  if (!recorder_->active()) return;
+  Recorder::Moment moment(*recorder_);
+  if (!runs)
+    moment.add(RecordKind::kFailed, moment.name(operation.name), number, 0, 0,
+               static_cast<uint64_t>(int64_t{operation.code}));
+  for (size_t i = 0; i < operation.items.size(); ++i) {
+    const wire::Item& item = operation.items[i];
+    const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+    if (known != nullptr)
+      moment.add(RecordKind::kRelease, moment.name(*known), number, static_cast<uint16_t>(i), 0,
+                 operation.items.size());
   }
 }
 
@@ -175,13 +200,9 @@ void Coordinator::release() {
     const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
-  if (!releases.empty()) timeline_->cycle();
+  if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
   for (Negotiation::Release& release : releases) {
-    if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
-    for (const wire::Item& item : release.operation.items) {
-      const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
-      if (known != nullptr) timeline_->negotiate_end(known->name);
-    }
+    record_release(release.operation);
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;

@@ -15,7 +15,8 @@
 #include "base/event.h"
 #include "base/log.h"
 #include "engine/negotiation.h"
-#include "engine/timeline.h"
+#include "engine/operation_numbers.h"
+#include "engine/recorder.h"
 #include "wire/channel.h"
 
 namespace hvd {
@@ -23,7 +24,7 @@ namespace hvd {
 class Coordinator {
  public:
   // ranks[r] leads to rank r, rank 0's own engine included.
-  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log, Timeline* timeline,
+  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log, Recorder* recorder,
               AbortSignal* abort);
   ~Coordinator();
 
@@ -43,6 +44,8 @@ class Coordinator {
   bool finished();
   void listen(int rank);
   void handle(int rank, wire::Message& message);
+  void record_ready(int rank, const wire::Request& request);
+  void record_release(const wire::Operation& operation);
   void operation_done_by(int rank);
   bool rank_0_is_busy();
   void release();
@@ -55,10 +58,11 @@ class Coordinator {
   std::vector<wire::Channel> ranks_;
   const hvd_knobs knobs_;
   const Log& log_;
-  Timeline* timeline_;
+  Recorder* recorder_;
   AbortSignal* abort_;
   Event stop_;
   Negotiation negotiation_;
+  OperationNumbers numbers_;
   bool shutting_down_ = false;
   bool closed_ = false;
   std::vector<uint8_t> acknowledged_;

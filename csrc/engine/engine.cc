@@ -30,6 +30,20 @@ bool same_request(const Request& a, const Request& b) {
          a.postscale == b.postscale && a.tensors == b.tensors && a.numbers == b.numbers;
 }
 
+// Of all its tensors.
+uint64_t request_bytes(const Request& request) {
+  uint64_t bytes = 0;
+  for (const wire::TensorInfo& tensor : request.tensors)
+    bytes += static_cast<uint64_t>(element_count(tensor.shape)) * size_of(tensor.type);
+  return bytes;
+}
+
+uint64_t operation_bytes(const std::vector<AgreedTask>& tasks) {
+  uint64_t bytes = 0;
+  for (const AgreedTask& each : tasks) bytes += request_bytes(each.agreement->common);
+  return bytes;
+}
+
 }  // namespace
 
 Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
@@ -40,6 +54,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       memory_(std::move(parts.memory)),
       transport_(std::move(parts.transport)),
       executor_(transport_.get(), parts.rank, parts.size),
+      recorder_(std::move(parts.recorded), parts.knobs.timeline_buffer, log_),
       descriptors_(std::move(parts.descriptors)),
       affinity_(parts.affinity),
       spin_(parts.spin),
@@ -52,7 +67,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
     coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, log_,
-                                                 &timeline_, abort_.get());
+                                                 &recorder_, abort_.get());
   }
   if (!parts.watched.empty())
     watch_ = std::make_unique<Watch>(
@@ -118,6 +133,13 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     *handle = next_handle_++;
     task->handle = *handle;
     handles_.emplace(*handle, task);
+    if (recorder_.active()) {
+      Recorder::Moment moment(recorder_);
+      moment.add(RecordKind::kSubmit, moment.name(task->request),
+                 {0, static_cast<uint16_t>(task->request.process_set), 0},
+                 static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
+                 static_cast<uint64_t>(*handle));
+    }
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
                                : wire::encode_request(task->request);
     sending.lock();  // announced in the order of the checks, whichever thread is faster
@@ -160,9 +182,16 @@ void Engine::shutdown() {
   }
   if (send) announce(wire::encode_text(MessageType::kShutdown, ""));
   thread_.join();
+  recorder_.stop(abort_->raised() ? abort_->reason().text() : "");
 }
 
 void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason)); }
+
+void Engine::mark(const char* name, int phase) {
+  if (phase < HVD_MARK_INSTANT || phase > HVD_MARK_STEP) return;
+  const uint64_t step = phase == HVD_MARK_STEP ? ++steps_ : 0;
+  if (recorder_.active()) recorder_.mark(name, phase, step);
+}
 
 void Engine::after_fork_in_child() {
   // The threads do not exist here and the locks may be held by them: touch only plain numbers.
@@ -283,10 +312,18 @@ bool Engine::sleep_as_driver(double seconds) {
 }
 
 int Engine::wait(Task& task, double seconds) {
+  if (task.finished()) return HVD_OK;
+  const bool recorded = recorder_.active();
+  if (recorded) recorder_.wait(true, task.request, task.handle);
+  const int code = wait_as_driver(task, seconds);
+  if (recorded) recorder_.wait(false, task.request, task.handle);
+  return code;
+}
+
+int Engine::wait_as_driver(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
   // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
   constexpr auto kSpin = std::chrono::microseconds(100);
-  if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   auto start = Clock::now();
   if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
@@ -394,16 +431,15 @@ void Engine::run_operation(wire::Operation& operation) {
       tasks.push_back(std::move(each));
     }
   }
-  if (timeline_.active())
-    for (const AgreedTask& each : tasks)
-      timeline_.run_begin(each.agreement->common.name, kind_name(each.agreement->common.kind));
+  const OperationNumber number = numbers_.next(operation.process_set);
+  if (recorder_.active()) record_run(number, tasks);
   Status status = executor_.run(tasks);
-  if (timeline_.active())
-    for (const AgreedTask& each : tasks) {
-      const auto& tensors = each.agreement->common.tensors;
-      timeline_.run_end(each.agreement->common.name, tensors.empty() ? "" : name_of(tensors.front().type),
-                        tensors.empty() ? "" : shape_text(tensors.front().shape));
-    }
+  if (recorder_.active()) {
+    Recorder::Moment moment(recorder_);
+    const Request& first = tasks.front().agreement->common;
+    moment.add(RecordKind::kRunEnd, moment.name(first), number, 0, operation_bytes(tasks),
+               static_cast<uint64_t>(int64_t{status.code()}));
+  }
   if (!status.ok()) {
     abort_->raise(status);
     return;  // run() fails everything pending, these included
@@ -416,9 +452,23 @@ void Engine::run_operation(wire::Operation& operation) {
       if (each.task) pending_.erase(operation_key(each.task->request.process_set, each.task->request.name));
   }
   const wire::Agreement& first = *tasks.front().agreement;
-  if (first.common.kind == HVD_ADD_PROCESS_SET) unnamed_.restart(static_cast<int>(first.result));
+  if (first.common.kind == HVD_ADD_PROCESS_SET) {
+    unnamed_.restart(static_cast<int>(first.result));
+    numbers_.added(static_cast<int32_t>(first.result));
+  }
   for (const AgreedTask& each : tasks)
     if (each.task) finish(each.task, {});
+}
+
+void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks) {
+  Recorder::Moment moment(recorder_);
+  const Request& first = tasks.front().agreement->common;
+  moment.add(RecordKind::kRunBegin, moment.name(first), number, static_cast<uint16_t>(first.kind),
+             operation_bytes(tasks), tasks.size());
+  for (const AgreedTask& each : tasks)
+    moment.add(RecordKind::kTensor, moment.name(each.agreement->common), number, 0,
+               request_bytes(each.agreement->common),
+               static_cast<uint64_t>(each.task ? each.task->handle : 0));
 }
 
 std::shared_ptr<Task> Engine::take_pending(const std::string& key) {

@@ -20,8 +20,9 @@
 #include "engine/coordinator.h"
 #include "engine/executor.h"
 #include "engine/knobs.h"
+#include "engine/operation_numbers.h"
+#include "engine/recorder.h"
 #include "engine/task.h"
-#include "engine/timeline.h"
 #include "engine/unnamed.h"
 #include "engine/waiters.h"
 #include "engine/watch.h"
@@ -41,6 +42,7 @@ class Engine {
     std::vector<Watch::Watched> watched;
     int affinity = -1;
     bool spin = false;  // there is a processor for every rank of this host
+    RecordedRank recorded;
     hvd_knobs knobs = default_knobs();
     std::vector<int> descriptors;  // all of the above, to be closed in a forked child
   };
@@ -62,7 +64,8 @@ class Engine {
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
-  Timeline& timeline() { return timeline_; }
+  Recorder& recorder() { return recorder_; }
+  void mark(const char* name, int phase);
   int rank() const { return rank_; }
 
  private:
@@ -82,9 +85,11 @@ class Engine {
   short unsent_events();
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
+  int wait_as_driver(Task& task, double seconds);
   void handle(const uint8_t* data, size_t size);
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
+  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);
   void begin_closing(const std::string& reason);
@@ -97,7 +102,8 @@ class Engine {
   std::shared_ptr<void> memory_;
   std::unique_ptr<Transport> transport_;
   Executor executor_;
-  Timeline timeline_;
+  Recorder recorder_;
+  std::atomic<uint64_t> steps_{0};
   std::vector<int> descriptors_;
   const int affinity_;
   const bool spin_;
@@ -119,6 +125,7 @@ class Engine {
 
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
+  OperationNumbers numbers_;  // the driver's
   std::atomic<bool> finished_{false};
   std::atomic<int64_t> joins_{0};  // completed ones
   Unnamed unnamed_;

@@ -120,7 +120,7 @@ class HorovodBasics:
                 "a timeline can be started only if HOROVOD_TIMELINE is set (a path or DYNAMIC) at hvd.init()"
             )
         try:
-            session.engine.timeline_start(file_path, mark_cycles)
+            session.engine.timeline_start(file_path, mark_cycles, session.timeline_of_all)
         except RuntimeError as error:
             raise ValueError(f"cannot start the timeline {file_path}: {error}") from error
 

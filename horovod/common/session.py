@@ -46,6 +46,7 @@ class Session:
         *,
         dynamic_process_sets: bool,
         timeline: bool,
+        timeline_of_all: bool,
         elastic: bool,
         mpi: bool,
         belongings: contextlib.ExitStack,
@@ -57,6 +58,7 @@ class Session:
         self.place = place
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline
+        self.timeline_of_all = timeline_of_all  # every rank records
         self.elastic = elastic  # the number of ranks may change
         self.process_sets: list[ProcessSet] = []
         self._key = key  # of this world

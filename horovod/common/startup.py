@@ -308,7 +308,9 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
         handles.table.forget_all()  # what an earlier engine left behind
         if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
             try:
-                engine.timeline_start(config.timeline, config.timeline_mark_cycles)
+                engine.timeline_start(
+                    config.timeline, config.timeline_mark_cycles, config.timeline_ranks == "all"
+                )
             except (ValueError, RuntimeError) as error:
                 engine.shutdown()
                 raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
@@ -317,6 +319,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
             place,
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=config.timeline is not None,
+            timeline_of_all=config.timeline_ranks == "all",
             elastic=config.elastic,
             mpi=uses_mpi,
             belongings=belongings.pop_all(),

@@ -139,6 +139,24 @@ class Config(WithoutEffect):
         key="mark_cycles",
         requires="timeline",
     )
+    timeline_ranks: str = knob(
+        str,
+        "0",
+        "HOROVOD_TIMELINE_RANKS",
+        TIMELINE,
+        "Whose operations are recorded: those of rank 0, or with `all` those of every rank, each in a file "
+        "of its own beside HOROVOD_TIMELINE that `python -m horovod.timeline merge` reads.",
+        choices=("0", "all"),
+    )
+    timeline_buffer: int = knob(
+        int,
+        8 * MIB,
+        "HOROVOD_TIMELINE_BUFFER",
+        TIMELINE,
+        "What a rank keeps of the timeline until it is written. What does not fit is left out and counted.",
+        unit="bytes",
+        minimum=4096,
+    )
 
     # Stall check
     stall_check_disable: bool = knob(
