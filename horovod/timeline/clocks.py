@@ -90,9 +90,10 @@ def _from_samples(samples: Sequence[ClockSample], begin: float, end: float) -> H
 
 
 def _by_guess(guess: float, begin: float, end: float) -> HostClock:
-    step = max((end - begin) / _KNOTS, 1.0)
-    times = [begin + step * (index + 0.5) for index in range(_KNOTS)]
-    return HostClock(times, [guess] * _KNOTS, uncertainty=math.inf, note="by the wall clocks")
+    count = max(1, int((end - begin) / _WINDOW))
+    step = (end - begin) / count
+    times = [begin + step * (index + 0.5) for index in range(count)]
+    return HostClock(times, [guess] * count, uncertainty=math.inf, note="by the wall clocks")
 
 
 def _slope(times: Sequence[float], values: Sequence[float]) -> float:
@@ -158,16 +159,13 @@ def _correct(host: str, clock: HostClock, clocks: Mapping[str, HostClock], spans
     for at in range(len(clock.times)):
         if math.isinf(low[at]) or math.isinf(high[at]):
             continue
-        if guessed or low[at] > high[at]:
-            change = (low[at] + high[at]) / 2
-        else:
-            change = min(max(0.0, low[at]), high[at])
+        change = (low[at] + high[at]) / 2 if low[at] > high[at] else min(max(0.0, low[at]), high[at])
         clock.offsets[at] += change
         moved = max(moved, abs(change))
         width = max(width, abs(high[at] - low[at]))
     if guessed and width:
         _fill(clock, low, high)
-        clock.uncertainty = width / 2
+        clock.uncertainty = width
         clock.slope = _slope(clock.times, clock.offsets)
     return moved
 

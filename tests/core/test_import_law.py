@@ -28,7 +28,7 @@ _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRA
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
 _FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_LAUNCHER}
-_CLI = {"horovod.runner.cli", "horovod.runner.doctor", *_FUNCTION, *_COMMON}
+_CLI = {"horovod.runner.cli", "horovod.runner.doctor", "horovod.timeline", *_FUNCTION, *_COMMON}
 
 LAW: dict[str, set[str]] = {
     "horovod": {"horovod.runner.function"},  # horovod.run, when it is asked for

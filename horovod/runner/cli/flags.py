@@ -129,6 +129,9 @@ class FlagParser:
         self._add(
             group, "--event-log", metavar="FILE", help="also write the job's events there, as JSON lines"
         )
+        self._add(
+            group, "--timeline", metavar="FILE", help="record all ranks, merge them into FILE, and explain it"
+        )
         self._add(group, "--no-event-log", action="store_true", help="keep no record of the job")
         self._add(group, "--dry-run", action="store_true", help="show what would be started, and where")
         self._add(group, "--verbose", action="store_true", help="say what is being done")

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 
 from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
@@ -135,6 +136,7 @@ def _host_plans(
             several=bool(request.remote),
         )
 
+    all_ranks = request.config.timeline_ranks == "all" and request.config.timeline != "DYNAMIC"
     return [
         HostPlan(
             host=host,
@@ -147,6 +149,7 @@ def _host_plans(
             resolve=bool(request.remote),
             task=task,
             term_grace=request.config.term_grace_period,
+            timeline=(request.config.timeline or "") if all_ranks and host in request.remote else "",
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]
@@ -215,6 +218,9 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             print(f"horovodrun: rendezvous at {where}", file=sys.stderr)
             print(f"horovodrun: command: {shlex.join(request.command)}", file=sys.stderr)
         try:
+            timeline = None if args.timeline is None else Path(args.timeline).absolute()
+            if timeline is not None:
+                _timelines().prepare(timeline)
             record = _record(args)
             if record.problem and args.verbose:
                 print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
@@ -227,7 +233,25 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             return 1
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
+        if timeline is not None:
+            _finish_timeline(timeline, {rank: bytes(part) for rank, part in job.timeline.items()})
         return code
+
+
+def _timelines() -> ModuleType:
+    from horovod.runner.cli import timeline  # here: few jobs need it
+
+    return timeline
+
+
+def _finish_timeline(timeline: Path, received: Mapping[int, bytes]) -> None:
+    """A timeline that can't be merged costs a message, not the exit code of the job."""
+    try:
+        lines = _timelines().finish(timeline, received)
+    except (OSError, ValueError) as error:
+        lines = [f"the timeline could not be merged: {error}", f"its parts are {timeline}.rank*.part"]
+    for line in lines:
+        print(f"horovodrun: {line}", file=sys.stderr)
 
 
 def _record(args: argparse.Namespace) -> JobRecord:

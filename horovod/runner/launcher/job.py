@@ -90,6 +90,7 @@ class Job:
             )
         self._parent = plan.parent
         self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
+        self.timeline: dict[int, bytearray] = {}  # by rank, what ranks of other machines recorded
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._deadlines = _Deadlines()
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
@@ -346,6 +347,8 @@ class Job:
                 self._survey.on_report(agent, frame)
         elif frame.kind is Kind.RESULT:
             self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
+        elif frame.kind is Kind.TIMELINE:
+            self.timeline.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(agent, frame.rank, code, failure.describe(code))
