@@ -132,6 +132,13 @@ class FlagParser:
         self._add(
             group, "--timeline", metavar="FILE", help="record all ranks, merge them into FILE, and explain it"
         )
+        self._add(group, "--dashboard", action="store_true", help="show the job in a browser of this machine")
+        self._add(
+            group, "--dashboard-address", metavar="A:P", help="the same, at another address than 127.0.0.1"
+        )
+        self._add(
+            group, "--report", metavar="FILE", help="write the same page with its data when the job ends"
+        )
         self._add(group, "--no-event-log", action="store_true", help="keep no record of the job")
         self._add(group, "--dry-run", action="store_true", help="show what would be started, and where")
         self._add(group, "--verbose", action="store_true", help="say what is being done")

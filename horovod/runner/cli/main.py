@@ -17,10 +17,13 @@ from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
 from horovod.common.util import mpi_built
 from horovod.runner import jsrun, lsf, mpirun, ssh
+from horovod.runner.cli import observing
 from horovod.runner.cli.flags import FlagParser
+from horovod.runner.cli.observing import Observer
 from horovod.runner.cli.request import Request, understand
 from horovod.runner.function import under_mpirun
 from horovod.runner.jobs import EVENTS
+from horovod.runner.launcher import observation
 from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job import Job
 from horovod.runner.launcher.job_record import JobRecord
@@ -197,6 +200,7 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             return 1
         stack.callback(server.stop)
         environ = {name: value for name, value in os.environ.items() if name != Payload.VARIABLE}
+        environ[observation.VARIABLE] = observing.interval(args)
         endpoint = server.endpoints[0]
         cluster = Cluster(
             request.remote, key, request.ssh, tuple(_interface_list(request)), dict(request.pythons)
@@ -224,10 +228,15 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             record = _record(args)
             if record.problem and args.verbose:
                 print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+            observer = Observer(args, server, record)
             record.begin(hosts=_ranks(request), command=request.command, settings=request.settings)
             job = Job(plan, server, events=record.events)
             code = job.run()
-            record.end(code)
+            record.end(code, **observer.totals)
+            observer.close()
+        except ValueError as error:
+            print(f"horovodrun: {error}", file=sys.stderr)
+            return USAGE_ERROR
         except OSError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
