@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from horovod._net import descriptors
 from horovod.runner.agent.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, parts_of
 from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
@@ -62,6 +63,7 @@ class Agent:
         self._planned = False
         self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
+        self._parts: PartsDirectory | None = None
         self._survey: SurveyParticipant | None = None
         self._keepalive: socket.socket | None = None
         self._paused = False
@@ -200,6 +202,9 @@ class Agent:
         payload = b"".join(self._payload)
         self._payload.clear()
         self._grace = plan.term_grace
+        if plan.timeline:
+            self._parts = PartsDirectory(plan.timeline)
+            plan.env[VARIABLE] = self._parts.timeline
         # Each start would wait for a turn behind all workers that are importing already.
         crowd = len(plan.workers) > _CROWD * (os.cpu_count() or 1)
         for worker in plan.workers:
@@ -352,6 +357,10 @@ class Agent:
         # since.
         if waiting and now < self._swept_at + DRAIN and not self._reports.broken:
             return
+        if self._parts is not None:
+            for rank, part in parts_of(self._parts, [worker.rank for worker in self._workers.values()]):
+                self._reports.put_pieces(Kind.TIMELINE, part, rank)
+            self._parts.close()
         self._reports.put(Kind.DONE, " ".join(map(str, self._sweep.left)))
         self._done = True
 

@@ -51,14 +51,14 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     variables = settings.variables(args, from_file, environ)
     for name in [*settings.without_effect(args, from_file, by_mpirun or by_jsrun), *without_effect(environ)]:
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
-    hosts = _hosts(args)
+    hosts = hosts_of(args)
     slots = assign_ranks(hosts, args.np)
     # Also finds bad inherited values now rather than in each worker.
     config = read({**environ, **variables})
     if config.topology is not None:
         groups_of(config.topology, args.np)
     names = sorted({slot.hostname for slot in slots})
-    local = _all_local(names)
+    local = all_local(names)
     remote = frozenset(host for host in names if not local[host])
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
@@ -94,7 +94,8 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     )
 
 
-def _all_local(names: Sequence[str]) -> dict[str, bool]:
+def all_local(names: Sequence[str]) -> dict[str, bool]:
+    """Which of the hosts are this machine."""
     if len(names) == 1:
         return {names[0]: is_local(names[0])}
     from concurrent.futures import ThreadPoolExecutor  # here: most jobs are on one host
@@ -103,7 +104,8 @@ def _all_local(names: Sequence[str]) -> dict[str, bool]:
         return dict(zip(names, pool.map(is_local, names), strict=True))
 
 
-def _hosts(args: argparse.Namespace) -> list[HostInfo]:
+def hosts_of(args: argparse.Namespace) -> list[HostInfo]:
+    """The hosts that flags, or LSF, name; this machine if nobody does."""
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:

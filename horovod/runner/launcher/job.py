@@ -15,6 +15,7 @@ from horovod.runner import ssh
 from horovod.runner.agent.frames import Frame, Kind
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentError, AgentProcess, Turns, start_local, start_remote
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.host_keepalive import HostKeepalives
 from horovod.runner.launcher.output import Console, RankOutput
 from horovod.runner.launcher.rendezvous import Rendezvous
@@ -59,8 +60,16 @@ class _Deadlines:
 class Job:
     """One run of a plan."""
 
-    def __init__(self, plan: JobPlan, rendezvous: Rendezvous, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        rendezvous: Rendezvous,
+        console: Console | None = None,
+        events: EventLog | None = None,
+    ) -> None:
         self._plan = plan
+        self._events = events or EventLog()
+        self._events.warn = lambda text: self._say("stderr", text)
         self._rendezvous = rendezvous
         self._console = console or Console()
         self._output = RankOutput(self._console, plan.size, plan.output_directory, plan.timestamps)
@@ -81,6 +90,7 @@ class Job:
             )
         self._parent = plan.parent
         self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
+        self.timeline: dict[int, bytearray] = {}  # by rank, what ranks of other machines recorded
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._deadlines = _Deadlines()
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
@@ -105,6 +115,9 @@ class Job:
                     self._turn(signals)
             finally:
                 self._close_agents(signals, bystanders)
+            for agent in self._agents:
+                for rank in sorted(self._running & self._ranks_of(agent)):
+                    self._ended_unseen(agent, rank, "was ended with the job")
             self._output.close()
             self._report()
             self._finish_console(signals)
@@ -199,6 +212,7 @@ class Job:
         self._keepalives.drop(agent.host)
         for rank in sorted(self._running & self._ranks_of(agent)):
             self._running.discard(rank)
+            self._ended_unseen(agent, rank, "was lost with its agent")
             self._rendezvous.rank_failed(rank, f"rank {rank} on {agent.host} was lost with its agent")
         if self._survey is not None and not self._survey.over:
             self._survey.on_problem(agent.host, why or self._explain(agent, code))
@@ -223,6 +237,7 @@ class Job:
     def _lost_host(self, agent: AgentProcess, why: str) -> None:
         """The ranks elsewhere find out by themselves, and get the time to say so."""
         self._host_lost = True
+        self._events.add("host_lost", host=agent.host, ranks=sorted(self._ranks_of(agent)), reason=why)
         if self._trouble is None:
             text = f"the connection to {agent.host} was lost: {why}"
             self._say("stdout", text)
@@ -322,6 +337,7 @@ class Job:
             self._output.feed(frame.rank, "stderr", frame.payload)
         elif frame.kind is Kind.STARTED:
             self._verbose(f"rank {frame.rank} on {agent.host} is process {frame.payload.decode()}")
+            self._events.add("rank_started", rank=frame.rank, host=agent.host, pid=int(frame.payload))
             self._started(agent, frame.rank)
         elif frame.kind is Kind.REFUSED:
             self._started(agent, frame.rank)
@@ -331,6 +347,8 @@ class Job:
                 self._survey.on_report(agent, frame)
         elif frame.kind is Kind.RESULT:
             self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
+        elif frame.kind is Kind.TIMELINE:
+            self.timeline.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(agent, frame.rank, code, failure.describe(code))
@@ -352,6 +370,7 @@ class Job:
     def _on_exit(self, agent: AgentProcess, rank: int, code: int, what: str) -> None:
         self._running.discard(rank)
         self._verbose(f"rank {rank} on {agent.host} {what}")
+        self._events.add("rank_exit", rank=rank, host=agent.host, code=code, what=what)
         if code == 0:
             # No matter, unless others are still waiting for it to connect.
             text = f"rank {rank} on {agent.host} exited with code 0 while others wait in hvd.init()"
@@ -371,6 +390,10 @@ class Job:
                 grace = f"{self._plan.grace_period:g} s"
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
 
+    def _ended_unseen(self, agent: AgentProcess, rank: int, what: str) -> None:
+        if rank not in agent.starting:
+            self._events.add("rank_exit", rank=rank, host=agent.host, code=None, what=what)
+
     def _on_signal(self, number: int) -> None:
         now = time.monotonic()
         if number in PASSED_ON:
@@ -383,6 +406,7 @@ class Job:
             return
         self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
+        self._events.add("signal", signal=name)
         if number == signal.SIGINT and not self._stopping:
             self._say("stderr", f"{name}: interrupting all ranks; once more kills them")
             self._pass_on(number)
@@ -451,11 +475,14 @@ class Job:
             return
         first = self._cause()
         if first is not None:
+            self._events.add("failure", rank=first.rank, host=first.host, code=first.code, reason=first.what)
             text = failure.report(
                 first.rank, first.host, first.what, first.code, self._output.tail(first.rank)
             )
             self._console.put("stderr", text.encode(errors="backslashreplace"))
         if self._trouble is not None:
+            if first is None:
+                self._events.add("failure", reason=self._trouble[0])
             self._say("stderr", self._trouble[0])
 
     def _cause(self) -> _Failure | None:

@@ -22,7 +22,8 @@ class HostPlan:
     it.
 
     With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker
-    gets the payload on one descriptor and writes its result to another: see task.py.
+    gets the payload on one descriptor and writes its result to another: see task.py. ``timeline`` is
+    what the agent is to send back of: the file that the ranks' parts are named after.
     """
 
     host: str
@@ -33,6 +34,7 @@ class HostPlan:
     resolve: bool = False
     task: bool = False
     term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
+    timeline: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
