@@ -1,7 +1,7 @@
 #include "engine/coordinator.h"
 
 #include <algorithm>
-#include <map>
+#include <chrono>
 
 #include "base/thread.h"
 #include "engine/agreement.h"
@@ -17,19 +17,11 @@ using wire::MessageType;
 // One operation runs, one waits behind it; what becomes ready meanwhile is held back and fused.
 constexpr int64_t kAhead = 2;
 
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
-
 }  // namespace
 
-Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log,
-                         Recorder* recorder, AbortSignal* abort)
+Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
+                         AbortSignal* abort)
     : ranks_(std::move(ranks)),
-      knobs_(knobs),
-      log_(log),
       recorder_(recorder),
       abort_(abort),
       negotiation_(static_cast<int>(ranks_.size()), knobs),
@@ -45,9 +37,6 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::run() {
-  constexpr timespec kSecond = {1, 0};
-  const bool checks_stalls = !knobs_.stall_check_disable &&
-                             (knobs_.stall_check_time_seconds > 0 || knobs_.stall_shutdown_time_seconds > 0);
   std::vector<pollfd> polled;
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
@@ -55,14 +44,12 @@ void Coordinator::run() {
     const bool relieved = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
     if (!relieved) append_polled(&polled);
-    const timespec* limit = relieved ? &moment : checks_stalls ? &kSecond : nullptr;
-    if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
+    if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
     if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
     release();
-    if (checks_stalls) check_stalls();
   }
 }
 
@@ -239,36 +226,17 @@ void Coordinator::acknowledge(int rank) {
   for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
 }
 
-void Coordinator::check_stalls() {
-  Clock::time_point now = Clock::now();
-  if (now < next_stall_check_ || shutting_down_) return;
-  next_stall_check_ = now + std::chrono::seconds(1);
-  if (knobs_.stall_check_time_seconds > 0) {
-    std::map<int, std::vector<std::string>> missing;
-    std::string text;
-    for (const Negotiation::Stalled& stalled :
-         negotiation_.newly_stalled(now, knobs_.stall_check_time_seconds)) {
-      for (int rank : stalled.missing) missing[rank].push_back(stalled.name);
-      if (text.empty())
-        text = "One or more tensors were submitted by some ranks but not by others for more than " +
-               std::to_string(static_cast<int>(knobs_.stall_check_time_seconds)) +
-               " seconds; the ranks may run different code, wait for each other, or one may be much slower.";
-    }
-    for (const auto& entry : missing) {
-      text += "\nMissing on rank " + std::to_string(entry.first) + ":";
-      for (size_t i = 0; i < entry.second.size() && i < 6; ++i) text += (i ? ", " : " ") + entry.second[i];
-      if (entry.second.size() > 6) text += ", and " + std::to_string(entry.second.size() - 6) + " more";
-    }
-    if (!text.empty()) log_.warning(text);
-  }
-  if (knobs_.stall_shutdown_time_seconds > 0) {
-    std::vector<Negotiation::Stalled> stalled = negotiation_.stalled(now, knobs_.stall_shutdown_time_seconds);
-    if (!stalled.empty())
-      abort_->raise(Status::unknown("'" + stalled.front().name + "' has waited for rank(s) " +
-                                    rank_list(stalled.front().missing) + " for more than " +
-                                    std::to_string(static_cast<int>(knobs_.stall_shutdown_time_seconds)) +
-                                    " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)."));
-  }
+std::vector<Negotiation::Stalled> Coordinator::waiting(double limit) {
+  const Clock::time_point now = Clock::now();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (shutting_down_ || std::chrono::duration<double>(now - negotiation_.waits_since(now)).count() < limit)
+    return {};
+  return negotiation_.stalled(now, 0);
+}
+
+std::vector<Negotiation::Late> Coordinator::late() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return negotiation_.late();
 }
 
 }  // namespace hvd

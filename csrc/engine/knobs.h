@@ -15,6 +15,7 @@ inline hvd_knobs default_knobs() {
   knobs.host_timeout_seconds = 10.0;
   knobs.log_level = HVD_LOG_WARNING;
   knobs.timeline_buffer = 8 << 20;
+  knobs.stall_stacks = 1;
   return knobs;
 }
 

@@ -137,6 +137,8 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
   parts->size = world.size;
   parts->affinity = world.affinity;
   parts->recorded = recorded(world);
+  for (int32_t rank = 0; rank < world.size; ++rank)
+    parts->peers.push_back({world.peers[rank].host, world.peers[rank].pid});
   meet_ranks_of(world);  // before anybody asks whether it is crowded
   parts->spin = world.local_size > 0 && !crowded(world.local_size);
   if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));

@@ -14,6 +14,7 @@ from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
+    from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
 
 NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
@@ -44,6 +45,7 @@ class Session:
         engine: _core.Engine,
         place: Place,
         *,
+        observer: Observer,
         dynamic_process_sets: bool,
         timeline: bool,
         timeline_of_all: bool,
@@ -53,6 +55,7 @@ class Session:
         key: bytes,
     ) -> None:
         self.engine = engine
+        self.observer = observer
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine
         self.place = place

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import operator
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from horovod._bootstrap import identity as identities
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
-from horovod.common import handles
+from horovod.common import handles, observer
 from horovod.common import session as sessions
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
 from horovod.common.session import Place, Session, state
@@ -55,6 +56,7 @@ def stop() -> None:
             return
         atexit.unregister(stop)
         session.engine.shutdown()
+        session.observer.close()
         session.belongings.close()
         for process_set in session.process_sets:
             process_set._forget()
@@ -294,7 +296,11 @@ def _connect(
 
 def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
+    stack_signal = observer.signal_number(config.stack_signal)
     launched = identities.detect()
+    if launched.rank == 0 and "HOROVOD_RANK" not in os.environ:  # else horovodrun has said it
+        for name in configs.without_effect(os.environ):
+            print(f"horovod: note: {name} has no effect", file=sys.stderr)
     if launched.discovery is None:
         identities.hide_key()
     uses_mpi = _uses_mpi(config, by_mpi, launched)
@@ -317,6 +323,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
         return Session(
             engine,
             place,
+            observer=observer.Observer(engine, stack_signal),
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=config.timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",

@@ -198,6 +198,24 @@ class Config(WithoutEffect):
         minimum=0,
     )
 
+    stall_stacks: bool = knob(
+        bool,
+        True,
+        "HOROVOD_STALL_STACKS",
+        STALL,
+        "Ask ranks that others wait for where their threads are, and say so in the warning.",
+        flags=("--stall-stacks",),
+        off_flags=("--no-stall-stacks",),
+    )
+    stack_signal: str = knob(
+        str,
+        "SIGRTMIN+9",
+        "HOROVOD_STACK_SIGNAL",
+        STALL,
+        "Signal for that where Python can't answer, because a call of C keeps its lock: a name or a number. "
+        "`none` installs no handler.",
+    )
+
     # Logging
     log_level: str = knob(
         str,
@@ -371,6 +389,17 @@ def _knobs() -> Iterator[Knob]:
 
 
 KNOBS: tuple[Knob, ...] = tuple(_knobs())
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """The variables that ask for what this engine does not have."""
+    return [
+        setting.env
+        for setting in KNOBS
+        if setting.no_effect
+        and (text := environ.get(setting.env, "").strip())
+        and setting.parse(text) != setting.default
+    ]
 
 
 def read(environ: Mapping[str, str]) -> Config:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from horovod._bootstrap.topology import groups_of
 from horovod._net.addresses import is_local
-from horovod.common.config import Config, Value, read
+from horovod.common.config import Config, Value, read, without_effect
 from horovod.runner import jsrun, kubexec, lsf, mpirun, ssh
 from horovod.runner.cli import settings
 from horovod.runner.cli.config_file import read_config_file
@@ -49,7 +49,7 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     if missing is not None:
         raise ValueError(f"{missing}: not supported yet")
     variables = settings.variables(args, from_file, environ)
-    for name in settings.without_effect(args, from_file, by_mpirun or by_jsrun):
+    for name in [*settings.without_effect(args, from_file, by_mpirun or by_jsrun), *without_effect(environ)]:
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
     hosts = hosts_of(args)
     slots = assign_ranks(hosts, args.np)
