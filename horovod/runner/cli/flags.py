@@ -104,6 +104,9 @@ class FlagParser:
         )
         self._add(group, "--jobs", action="store_true", help="list the last jobs of this user here")
         self._add(
+            group, "--top", action="store_true", help="watch the running job; a JOB of --jobs may follow"
+        )
+        self._add(
             group,
             "--stack-dump",
             action="store_true",

@@ -55,6 +55,10 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
         print(job_list(os.environ))
         return 0
+    if args.top:
+        from horovod.runner.top import top
+
+        return top(command[0] if command else None, os.environ)
     if args.stack_dump:
         from horovod.runner.cli.stack_dump import stack_dump
 
