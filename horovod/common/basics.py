@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common import metrics as measurements
 from horovod.common import session as sessions
 from horovod.common import startup, util
 from horovod.common.process_sets import ProcessSet
@@ -35,10 +36,12 @@ __all__ = [
     "local_rank",
     "local_size",
     "mark_step",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "observe",
     "rank",
     "rocm_built",
     "shutdown",
@@ -219,6 +222,8 @@ start_timeline = _basics.start_timeline
 stop_timeline = _basics.stop_timeline
 trace = _basics.trace
 mark_step = _basics.mark_step
+metrics = measurements.metrics
+observe = measurements.observe
 dump_stacks = _basics.dump_stacks
 mpi_threads_supported = _basics.mpi_threads_supported
 mpi_enabled = _basics.mpi_enabled

@@ -14,11 +14,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from horovod import _core
 from horovod._net.connector import connect
 from horovod._net.frames import FrameError, FrameStream
 from horovod._net.handshake import AuthenticationError
+from horovod.common import metrics, observer
+
+if TYPE_CHECKING:
+    from horovod._bootstrap.identity import Identity
+    from horovod.common.session import Place
 
 VARIABLE = "HOROVOD_OBSERVE"  # seconds between summaries; set by horovodrun
 PURPOSE = "observe"
@@ -38,7 +44,7 @@ class Feed:
         every: float,
         summaries: Callable[[], list[dict[str, Any]]],
         user: Callable[[], dict[str, Any]],
-        ask_stacks: Callable[[], None],
+        ask_stacks: Callable[[], object],
     ) -> None:
         self._endpoint, self._key, self._every = endpoint, key, every
         self._summaries, self._user, self._ask_stacks = summaries, user, ask_stacks
@@ -57,6 +63,7 @@ class Feed:
 
     def close(self) -> None:
         """Sends what is left, within a second."""
+        observer.forget(self.event)
         self._closing = True
         self._wake()
         self._thread.join(_END_SECONDS)
@@ -101,7 +108,32 @@ class Feed:
         stream.send(message, time.monotonic() + _SEND_SECONDS)
 
 
-def wanted() -> float | None:
+class NoFeed:
+    """Nobody listens."""
+
+    def close(self) -> None:
+        pass
+
+
+def opened(launched: Identity, place: Place, transport: str, engine: _core.Engine) -> Feed | NoFeed:
+    """The feed of rank 0, if its launcher listens."""
+    every = _wanted()
+    if every is None or launched.rank != 0 or launched.rendezvous is None or launched.key is None:
+        return NoFeed()
+    feed = Feed(
+        launched.rendezvous,
+        launched.key,
+        every,
+        summaries=lambda: metrics.summaries(engine),
+        user=metrics.told,
+        ask_stacks=lambda: engine.ask_stacks(-1, "request"),
+    )
+    observer.listen(feed.event)
+    observer.tell({"event": "world", "rank": place.rank, "size": place.size, "transport": transport})
+    return feed
+
+
+def _wanted() -> float | None:
     """Seconds between summaries, if the launcher listens."""
     try:
         return max(0.1, float(os.environ[VARIABLE]))

@@ -30,6 +30,12 @@ def listen(listener: Listener) -> None:
     _listeners.append(listener)
 
 
+def forget(listener: Listener) -> None:
+    """Ends listen()."""
+    with contextlib.suppress(ValueError):
+        _listeners.remove(listener)
+
+
 def tell(event: dict[str, Any]) -> None:
     """Hands an event to the listeners."""
     event.setdefault("time", time.time())

@@ -14,6 +14,7 @@ from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
+    from horovod.common.feed import Feed, NoFeed
     from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
 
@@ -46,6 +47,7 @@ class Session:
         place: Place,
         *,
         observer: Observer,
+        feed: Feed | NoFeed,
         dynamic_process_sets: bool,
         timeline: bool,
         timeline_of_all: bool,
@@ -56,6 +58,7 @@ class Session:
     ) -> None:
         self.engine = engine
         self.observer = observer
+        self.feed = feed
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine
         self.place = place

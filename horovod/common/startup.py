@@ -16,7 +16,8 @@ from horovod._bootstrap import identity as identities
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod.common import config as configs
-from horovod.common import handles, observer
+from horovod.common import feed as feeds
+from horovod.common import handles, metrics, observer
 from horovod.common import session as sessions
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
 from horovod.common.session import Place, Session, state
@@ -55,6 +56,8 @@ def stop() -> None:
         if session is None:
             return
         atexit.unregister(stop)
+        session.feed.close()
+        metrics.remember(session.engine)
         session.engine.shutdown()
         session.observer.close()
         session.belongings.close()
@@ -324,6 +327,7 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
             engine,
             place,
             observer=observer.Observer(engine, stack_signal),
+            feed=feeds.opened(launched, place, world.transport, engine),
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=config.timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",

@@ -28,7 +28,7 @@ _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRA
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
 _FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_LAUNCHER}
-_TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.timeline"}
+_TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.runner.top", "horovod.timeline"}
 _CLI = {"horovod.runner.cli", *_TOOLS, *_FUNCTION, *_COMMON}
 
 LAW: dict[str, set[str]] = {
@@ -60,6 +60,7 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.jobs": set(),
     "horovod.runner.doctor": _BASE,
     "horovod.runner.dashboard": set(),
+    "horovod.runner.top": {"horovod.runner.dashboard", *_LAUNCHER},
     "horovod.runner.host_survey": _BOOTSTRAP,
     "horovod.runner.plan": _PLAN,
     "horovod.runner.agent": _PLAN,

@@ -103,6 +103,15 @@ class FlagParser:
             help="examine this machine, or those of -H, for what makes jobs slow or fail",
         )
         self._add(group, "--jobs", action="store_true", help="list the last jobs of this user here")
+        self._add(
+            group, "--top", action="store_true", help="watch the running job; a JOB of --jobs may follow"
+        )
+        self._add(
+            group,
+            "--stack-dump",
+            action="store_true",
+            help="show where every rank of the running job is; a JOB of --jobs may follow",
+        )
         self._add(group, "--config-file", metavar="FILE", help="YAML file with settings; flags beat it")
         self._add(
             group,

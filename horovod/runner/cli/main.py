@@ -27,6 +27,7 @@ from horovod.runner.launcher import observation
 from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job import Job
 from horovod.runner.launcher.job_record import JobRecord
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.payload import Payload
 from horovod.runner.plan import environment
 from horovod.runner.plan.command import NOT_EXECUTABLE, NOT_FOUND, CommandError
@@ -54,6 +55,14 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
         print(job_list(os.environ))
         return 0
+    if args.top:
+        from horovod.runner.top import top
+
+        return top(command[0] if command else None, os.environ)
+    if args.stack_dump:
+        from horovod.runner.cli.stack_dump import stack_dump
+
+        return stack_dump(command[0] if command else None, os.environ)
     if not command:
         parser.error("the command is missing: horovodrun -np 2 python train.py")
     try:
@@ -230,7 +239,8 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
                 print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
             observer = Observer(args, server, record)
             record.begin(hosts=_ranks(request), command=request.command, settings=request.settings)
-            job = Job(plan, server, events=record.events)
+            stacks = StackRequests(observer.observation.ask_stacks)
+            job = Job(plan, server, events=record.events, stacks=stacks)
             code = job.run()
             record.end(code, **observer.totals)
             observer.close()

@@ -19,7 +19,8 @@ from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.host_keepalive import HostKeepalives
 from horovod.runner.launcher.output import Console, RankOutput
 from horovod.runner.launcher.rendezvous import Rendezvous
-from horovod.runner.launcher.signals import ENDING, PASSED_ON, SignalReceiver
+from horovod.runner.launcher.signals import ENDING, PASSED_ON, STACKS, SignalReceiver
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.launcher.survey_coordinator import SurveyCoordinator
 from horovod.runner.plan.job_plan import HostPlan, JobPlan
 from horovod.runner.processes import Sweep, become_subreaper, descendants
@@ -66,9 +67,11 @@ class Job:
         rendezvous: Rendezvous,
         console: Console | None = None,
         events: EventLog | None = None,
+        stacks: StackRequests | None = None,
     ) -> None:
         self._plan = plan
         self._events = events or EventLog()
+        self._stacks = stacks or StackRequests(lambda: False)
         self._events.warn = lambda text: self._say("stderr", text)
         self._rendezvous = rendezvous
         self._console = console or Console()
@@ -109,6 +112,7 @@ class Job:
         become_subreaper()
         bystanders = set(descendants(os.getpid()))
         with self._signals as signals:
+            self._stacks.listen(self._events, signals.wake)
             try:
                 self._start_agents()
                 while not all(agent.closed for agent in self._agents):
@@ -295,6 +299,8 @@ class Job:
                 self._stop(KILL_AFTER)
         for number in signals.received():
             self._on_signal(number)
+        for text in self._stacks.answers():
+            self._console.put("stderr", text.encode(errors="backslashreplace"))
         for agent in self._agents:
             if not agent.closed:
                 agent.writer.flush()
@@ -396,9 +402,14 @@ class Job:
 
     def _on_signal(self, number: int) -> None:
         now = time.monotonic()
+        if number == STACKS and not self._stopping and (said := self._stacks.ask(now)):
+            self._say("stderr", said)
+            return
         if number in PASSED_ON:
             self._pass_on(number)
-        if number not in ENDING or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
+        if number not in (*ENDING, STACKS) or (
+            number == self._signalled and now < self._signalled_at + SAME_SIGNAL
+        ):
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
@@ -407,7 +418,10 @@ class Job:
         self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
         self._events.add("signal", signal=name)
-        if number == signal.SIGINT and not self._stopping:
+        if number == STACKS:
+            self._say("stderr", f"{name}: killing all processes")
+            self._stop(0.0)
+        elif number == signal.SIGINT and not self._stopping:
             self._say("stderr", f"{name}: interrupting all ranks; once more kills them")
             self._pass_on(number)
             self._deadlines.stop = now + self._plan.grace_period

@@ -35,6 +35,8 @@ class Observation:
         self._summaries = summaries
         self._lock = threading.Lock()
         self._stream: FrameStream | None = None
+        self._places: dict[int, dict[str, Any]] = {}  # of each rank, host and pid
+        events.tell(self._noted)
         rendezvous.accept(PURPOSE, self._accepted)
 
     def ask_stacks(self) -> bool:
@@ -68,6 +70,10 @@ class Observation:
                     self._stream = None
             sock.close()
 
+    def _noted(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "rank_started":
+            self._places[event["rank"]] = {"host": event["host"], "pid": event["pid"]}
+
     def _heard(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "summaries":
             self._summaries(time.time(), message["ranks"], message.get("user", {}))
@@ -76,4 +82,6 @@ class Observation:
             name = str(event.pop("event"))
             event.pop("time", None)  # by this machine's clock, as all of the log
             if name in _FROM_RANKS and name in NAMES:
+                if name == "stacks":
+                    event = {**self._places.get(event.get("rank", -1), {}), **event}
                 self._events.add(name, **event)
