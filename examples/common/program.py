@@ -56,6 +56,13 @@ def add_counts(parser: argparse.ArgumentParser, **counts: tuple[int, str]) -> No
         parser.add_argument(flag, type=at_least_one, default=default, help=meaning)
 
 
+def add_checkpoint_dir(
+    parser: argparse.ArgumentParser, default: str | None = None, meaning: str = "rank 0 saves there"
+) -> None:
+    """--checkpoint-dir."""
+    parser.add_argument("--checkpoint-dir", default=default, metavar="DIR", help=meaning)
+
+
 def at_least_one(text: str) -> int:
     """A type for argparse."""
     return int(_number_above_zero(text, int, "a whole number above 0"))

@@ -9,11 +9,13 @@ import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from digits_data import Digits, load_digits
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -176,6 +178,14 @@ class Report:
             for number, e in enumerate(epochs, 1)
         ]
         return write_page(directory, self._title, tiles, charts, head, rows)
+
+
+def begin(title: str, options: Namespace) -> tuple[Report, Digits]:
+    """The report of a training and the digits that its flags ask for, after saying which these are."""
+    report = Report(title, getattr(options, "summary_dir", None))
+    digits = load_digits(options.data_dir, options.limit)
+    report.say(f"{digits.source}; {processes()}")
+    return report, digits
 
 
 def same_on_all_ranks(weights: Iterable[NDArray[np.generic]]) -> str:

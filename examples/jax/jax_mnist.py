@@ -21,9 +21,9 @@ import optax
 import horovod.jax as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, batches, load_digits
+from digits_data import as_floats, batches
 from program import epochs_parser, share_of, told_errors
-from training_report import Epoch, Report, processes
+from training_report import Epoch, begin
 
 
 def start_weights(seed: int) -> Any:
@@ -49,9 +49,7 @@ def loss_and_right(weights: Any, images: Any, labels: Any) -> tuple[Any, Any]:
 def run(options: Namespace) -> None:
     # Horovod: who am I, and who are the others.
     hvd.init()
-    report = Report("MNIST with JAX", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with JAX", options)
     # Horovod: each rank has its part of the digits.
     x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
     x_test, y_test = as_floats(digits.x_test), digits.y_test

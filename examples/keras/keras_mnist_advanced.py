@@ -20,10 +20,10 @@ import keras
 import horovod.keras as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from keras_report import FitReport
 from program import at_least_one, epochs_parser, file_ending_with, share_of, told_errors
-from training_report import Report, processes
+from training_report import begin
 
 
 def build_model() -> Any:
@@ -51,9 +51,7 @@ def run(options: argparse.Namespace) -> None:
     # Horovod: who am I, and who are the others.
     hvd.init()
     keras.utils.set_random_seed(options.seed + hvd.rank())
-    report = Report("MNIST with Keras, advanced", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with Keras, advanced", options)
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
     x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
 

@@ -21,10 +21,10 @@ from tensorflow.keras import layers, optimizers
 import horovod.tensorflow.keras as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from keras_report import FitReport
 from program import epochs_parser, file_ending_with, share_of, told_errors
-from training_report import Report, processes
+from training_report import begin
 
 
 def build_model() -> Any:
@@ -44,9 +44,7 @@ def run(options: argparse.Namespace) -> None:
     # Horovod: who am I, and who are the others.
     hvd.init()
     tf.keras.utils.set_random_seed(options.seed + hvd.rank())
-    report = Report("Even or odd", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("Even or odd", options)
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
     x, odd = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train % 2)
 

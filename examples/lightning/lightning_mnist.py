@@ -24,9 +24,9 @@ import horovod.torch as hvd
 from horovod.lightning import HorovodStrategy
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from program import above_zero, at_least_one, epochs_parser, told_errors
-from training_report import Epoch, Report, processes
+from digits_data import as_floats
+from program import above_zero, add_checkpoint_dir, at_least_one, epochs_parser, told_errors
+from training_report import Epoch, Report, begin
 
 
 class Digits(pl.LightningModule):
@@ -100,9 +100,7 @@ def run(options: argparse.Namespace) -> None:
     hvd.init()
     torch.set_num_threads(1)  # the processes share the cores
     warnings.filterwarnings("ignore", message=".*(num_workers|log_every_n_steps|treespec).*")
-    report = Report("MNIST with Lightning", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with Lightning", options)
     loaders = [
         DataLoader(
             TensorDataset(
@@ -144,7 +142,7 @@ def parse() -> argparse.Namespace:
     parser = epochs_parser("MNIST with Lightning", epochs=8, batch_size=32)
     parser.add_argument("--accumulate", type=at_least_one, default=1, help="batches per step")
     parser.add_argument("--clip", type=above_zero, help="largest norm of the gradients")
-    parser.add_argument("--checkpoint-dir", metavar="DIR", help="rank 0 saves checkpoints there")
+    add_checkpoint_dir(parser)
     return parser.parse_args()
 
 

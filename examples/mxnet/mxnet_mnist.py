@@ -21,9 +21,9 @@ from mxnet import autograd, gluon
 import horovod.mxnet as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from program import epochs_parser, share_of, told_errors
-from training_report import Epoch, Report, processes
+from training_report import Epoch, begin
 
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
@@ -78,9 +78,7 @@ def run(options: argparse.Namespace) -> None:
     hvd.init()
     mx.random.seed(options.seed + hvd.rank())
     np.random.seed(options.seed + hvd.rank())
-    report = Report("MNIST with MXNet", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with MXNet", options)
     learn = loader(digits.x_train, digits.y_train, options.batch_size, True)
     test = loader(digits.x_test, digits.y_test, options.batch_size, False)
     net = build_model()

@@ -33,7 +33,7 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-from program import at_least_one, told_errors, training_parser
+from program import add_checkpoint_dir, at_least_one, told_errors, training_parser
 from training_report import Report, same_on_all_ranks, usable_directory
 
 
@@ -160,7 +160,7 @@ def run(options: argparse.Namespace) -> None:
 def parse() -> argparse.Namespace:
     parser = training_parser("MNIST in a TF1 session", batch_size=100)
     parser.add_argument("--steps", type=at_least_one, default=1000, help="of all processes together")
-    parser.add_argument("--checkpoint-dir", default="./checkpoints", metavar="DIR", help="rank 0 saves there")
+    add_checkpoint_dir(parser, "./checkpoints")
     parser.add_argument("--save-every", type=at_least_one, default=200, help="steps between checkpoints")
     parser.add_argument("--log-every", type=at_least_one, default=100, help="steps between two lines")
     return parser.parse_args()

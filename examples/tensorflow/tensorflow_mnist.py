@@ -22,7 +22,7 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-from program import at_least_one, told_errors, training_parser
+from program import add_checkpoint_dir, at_least_one, told_errors, training_parser
 from training_report import Report, processes, same_on_all_ranks, usable_directory
 
 
@@ -79,12 +79,8 @@ def run(options: argparse.Namespace) -> None:
 def parse() -> argparse.Namespace:
     parser = training_parser("MNIST with Adagrad in a TF1 session", batch_size=100, lr=0.01)
     parser.add_argument("--steps", type=at_least_one, default=2000, help="of all processes together")
-    parser.add_argument(
-        "--checkpoint-dir",
-        default=os.path.join(tempfile.gettempdir(), "train_logs"),
-        metavar="DIR",
-        help="rank 0 saves there; an older run there is continued",
-    )
+    logs = os.path.join(tempfile.gettempdir(), "train_logs")
+    add_checkpoint_dir(parser, logs, "rank 0 saves there; an older run there is continued")
     return parser.parse_args()
 
 

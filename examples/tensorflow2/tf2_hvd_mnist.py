@@ -24,9 +24,9 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, batches, load_digits
-from program import epochs_parser, share_of, told_errors
-from training_report import Epoch, Report, processes, usable_directory
+from digits_data import as_floats, batches
+from program import add_checkpoint_dir, epochs_parser, share_of, told_errors
+from training_report import Epoch, begin, usable_directory
 
 
 def build_model() -> Any:
@@ -118,10 +118,8 @@ def run(options: argparse.Namespace) -> None:
         tf.config.experimental.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(max((os.cpu_count() or 1) // hvd.local_size(), 1))
 
-    report = Report("MNIST with TensorFlow 2", options.summary_dir)
+    report, digits = begin("MNIST with TensorFlow 2", options)
     checkpoints = usable_directory("--checkpoint-dir", options.checkpoint_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
     x, y = as_floats(digits.x_train), digits.y_train
     x_test, y_test = as_floats(digits.x_test), digits.y_test
 
@@ -168,9 +166,7 @@ def parse() -> argparse.Namespace:
         default="partition",
         help="each rank has its part of the digits, or draws from all of them",
     )
-    parser.add_argument(
-        "--checkpoint-dir", default="checkpoints/tf2_hvd_mnist", metavar="DIR", help="rank 0 saves there"
-    )
+    add_checkpoint_dir(parser, "checkpoints/tf2_hvd_mnist")
     return parser.parse_args()
 
 
