@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import importlib.util
@@ -36,40 +35,6 @@ class Epoch:
     @property
     def speed(self) -> float:
         return self.images / max(self.seconds, 1e-9)
-
-
-def add_data_flags(parser: argparse.ArgumentParser) -> None:
-    """Which digits to use, the same in all examples."""
-    parser.add_argument("--data-dir", metavar="DIR", help="mnist.npz or the four IDX files of MNIST")
-    parser.add_argument("--limit", type=at_least_one, metavar="N", help="use only N digits for training")
-
-
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """Which digits to use and where to draw the curves."""
-    add_data_flags(parser)
-    parser.add_argument("--summary-dir", metavar="DIR", help="write curves (PNG, HTML) and figures there")
-
-
-def at_least_one(text: str) -> int:
-    """A type for argparse."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
-
-
-def above_zero(text: str) -> float:
-    """A type for argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def usable_directory(flag: str, name: str) -> Path:
