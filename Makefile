@@ -12,17 +12,19 @@ SECONDS ?= 600
 CONFIGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
 JAX_VERSIONS ?= 0.5.3 0.6.2 0.10.2
+LIGHTNING_VERSIONS ?= 2.2.5 2.4.0
 # What the wheels of `make wheels` are for: the oldest glibc that has all we call, and manylinux's oldest of today.
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-mxnet test-tf-versions test-jax-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make test-jax-versions   one wheel with each of JAX $(JAX_VERSIONS) (JAX_VERSIONS=)"
+	@echo "make test-lightning-versions   older versions of Lightning, $(LIGHTNING_VERSIONS) (LIGHTNING_VERSIONS=)"
 	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
 	@echo "make soak    random collectives over every transport, each result checked: $(SECONDS) s each (SECONDS=, CONFIGS=)"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
@@ -101,6 +103,9 @@ test-tf-versions: wheel
 
 test-jax-versions: wheel
 	PYTHON=$(PYTHON) tests/jax/versions.sh dist/*.whl $(JAX_VERSIONS)
+
+test-lightning-versions: $(VENV)/.installed $(VENV)/.test-tools
+	tests/lightning/versions.sh $(BIN)/python $(LIGHTNING_VERSIONS)
 
 # What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
 test-slow: $(VENV)/.installed $(VENV)/.test-tools
