@@ -276,6 +276,10 @@ class Engine:
         """Fails every pending and later operation here and on all peers."""
         _lib.hvd_abort(self._pointer, reason.encode())
 
+    def culprit(self) -> int:
+        """The rank that has ended the engine by its failure, -1 if none has or it is not known."""
+        return int(_lib.hvd_culprit(self._pointer))
+
     def after_fork_in_child(self) -> None:
         """Closes this copy's descriptors. Nothing is freed: that would look for threads that are not here."""
         pointer, self._pointer = self._pointer, None

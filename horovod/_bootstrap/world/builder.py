@@ -43,7 +43,15 @@ class Builder:
     Whatever it opened and is not taken over is closed on exit.
     """
 
-    def __init__(self, identity: Identity, timeout: float, peer_timeout: float, scope: str) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        timeout: float,
+        peer_timeout: float,
+        scope: str,
+        client: RendezvousClient | None = None,
+    ) -> None:
+        """`client` is a connection to the rendezvous that has not joined, if there is one."""
         if identity.rendezvous is None or identity.key is None:
             raise ValueError(f"a job of {identity.size} ranks needs a rendezvous address and a job key")
         self._identity = identity
@@ -58,7 +66,10 @@ class Builder:
         self._opened = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
         self._opened.callback(self._selector.close)
-        self._client: RendezvousClient | None = None
+        self._client = client
+        if client is not None:
+            client.extend(self._deadline)
+            self._opened.callback(client.close)
         self._listeners: list[Listener] = []
         self._expected: dict[bytes, str] = {}
         self._connectors: dict[tuple[str, int], Connector] = {}
@@ -97,21 +108,8 @@ class Builder:
     ) -> None:
         """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
         self._wanted = groups
-        assert self._identity.rendezvous is not None
-        keeper = "the launcher" if self._identity.discovery is None else "rank 0"
-        client = RendezvousClient(
-            self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
-        )
-        self._client = client
-        self._due = client.heard
-        self._opened.callback(client.close)
-        self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
-
-        info: Message = {
-            "host": self._identity.host,
-            "pid": os.getpid(),
-            "pid_namespace": shared_memory.pid_namespace(),
-        }
+        client = self._meet_server()
+        info = self._info()
         sockets: list[socket.socket] = []
         if transport != "shm":
             addresses = self._identity.addresses or (client.local_address,)
@@ -129,6 +127,12 @@ class Builder:
             self._build_mesh(sockets)
         self._share(READY, None)
 
+    def build_alone(self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str) -> None:
+        """A world of one rank that others know of, as it may grow."""
+        self._meet_server()
+        self._join(self._info(), transport, process_sets, encryption)
+        self._share(READY, None)
+
     def peer(self, rank: int) -> tuple[str, int, bool]:
         """Host, pid, and whether that pid can be watched from here."""
         info, own = self._infos[rank], self._infos[self._rank]
@@ -143,6 +147,27 @@ class Builder:
         return info["host"], info["pid"], same
 
     # Stages
+
+    def _meet_server(self) -> RendezvousClient:
+        client = self._client
+        if client is None:
+            assert self._identity.rendezvous is not None
+            keeper = "the launcher" if self._identity.discovery is None else "rank 0"
+            client = RendezvousClient(
+                self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
+            )
+            self._client = client
+            self._opened.callback(client.close)
+        self._due = client.heard
+        self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
+        return client
+
+    def _info(self) -> Message:
+        return {
+            "host": self._identity.host,
+            "pid": os.getpid(),
+            "pid_namespace": shared_memory.pid_namespace(),
+        }
 
     def _join(
         self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
