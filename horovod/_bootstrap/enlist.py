@@ -7,8 +7,8 @@ import select
 import time
 from dataclasses import dataclass
 
+from horovod._bootstrap.elastic_worker import ElasticWorker
 from horovod._bootstrap.identity.base import Identity
-from horovod._bootstrap.identity.elastic_worker import ElasticWorker
 from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._net.frames import Message
 from horovod.errors import HorovodInternalError

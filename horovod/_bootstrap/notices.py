@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from horovod._bootstrap.identity.elastic_worker import ElasticWorker
+from horovod._bootstrap.elastic_worker import ElasticWorker
 from horovod._net.connector import connect
 from horovod._net.frames import FrameError, FrameStream, Message
 from horovod._net.handshake import AuthenticationError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from horovod._bootstrap import identity as identities
+from horovod._bootstrap.elastic_worker import ElasticWorker
 from horovod._bootstrap.enlist import Application, Assignment, LauncherGone, Removed, enlist
-from horovod._bootstrap.identity.elastic_worker import ElasticWorker
 from horovod._bootstrap.identity.variables import RANK, START_RANK, WORKER
 from horovod._bootstrap.notices import NoticeClient
 from horovod._bootstrap.rendezvous.enlistment import scope_of

@@ -88,6 +88,7 @@ class Enlistments:
         self._expected: set[int] = set()
         self._refused: dict[int, str] = {}  # by worker: why
         self._waiting: dict[int, _Waiting] = {}  # by client: those without an assignment
+        self._unjoined: dict[int, _Waiting] = {}  # by client: those that have one, but have not joined
         self._clients: dict[int, int] = {}  # by worker: where it waits or has been assigned
         self._places: dict[int, tuple[int, int, int]] = {}  # by client: generation, rank, size
         self._members: dict[int, dict[int, int]] = {}  # by generation: the worker of each rank
@@ -151,9 +152,11 @@ class Enlistments:
             generation = int(assignment["generation"])
             members[int(assignment["rank"])] = worker
             client = self._clients.get(worker, -1)
-            if self._waiting.pop(client, None) is None:
+            waiting = self._waiting.pop(client, None)
+            if waiting is None:
                 missing.append(int(assignment["rank"]))
                 continue
+            self._unjoined[client] = waiting
             self._places[client] = (generation, int(assignment["rank"]), int(assignment["size"]))
             out.append(Outgoing(client, {**assignment, "type": "assignment"}))
         self._members[generation] = members
@@ -164,8 +167,9 @@ class Enlistments:
         text = f"rank {missing[0]} of generation {generation} was gone before it could be told its place"
         return out, [EndedScope(scope_of(generation), text, missing=tuple(missing))]
 
-    def may_join(self, client: int, message: Message) -> str | None:
+    def join(self, client: int, message: Message) -> str | None:
         """Why a client can't join what it wants to; None if it has been assigned to it."""
+        self._unjoined.pop(client, None)  # from now on Membership pings it
         place = self._places.get(client)
         wanted = message.get("scope"), message.get("rank"), message.get("size")
         if place is None:
@@ -192,8 +196,9 @@ class Enlistments:
 
     def heard(self, client: int, now: float) -> None:
         """Something arrived from a client."""
-        if client in self._waiting:
-            self._waiting[client].heard = now
+        waiting = self._waiting.get(client) or self._unjoined.get(client)
+        if waiting is not None:
+            waiting.heard = now
 
     def leave(self, client: int, text: str) -> list[EndedScope]:
         """A client's connection is gone. Returns the scope that it was to join, if it has not."""
@@ -210,25 +215,26 @@ class Enlistments:
 
     def postpone(self, seconds: float) -> None:
         """The server itself was stopped for so long: nobody could have been heard."""
-        for waiting in self._waiting.values():
+        for waiting in (*self._waiting.values(), *self._unjoined.values()):
             waiting.heard += seconds
 
-    def tick(self, now: float) -> list[Outgoing]:
-        """Pings, and ends by silence."""
+    def tick(self, now: float) -> tuple[list[Outgoing], list[EndedScope]]:
+        """Pings, ends by silence, and the scopes that these fail."""
         out: list[Outgoing] = []
-        for client, waiting in list(self._waiting.items()):
+        failed: list[EndedScope] = []
+        for client, waiting in [*self._waiting.items(), *self._unjoined.items()]:
             if now - waiting.heard > waiting.peer_timeout:
                 text = f"has not answered for {waiting.peer_timeout:g} s while it waited for a place"
-                self._forget(client)
-                self.events.append(Withdrawn(waiting.worker, text))
+                failed += self.leave(client, text)
                 out.append(failure(client, f"worker {waiting.worker} {text}"))
             elif now - waiting.pinged >= min(PING_SECONDS, waiting.peer_timeout / 4):
                 waiting.pinged = now
                 out.append(Outgoing(client, {"type": "ping"}))
-        return out
+        return out, failed
 
     def _forget(self, client: int) -> None:
         self._waiting.pop(client, None)
+        self._unjoined.pop(client, None)
         self._places.pop(client, None)
         for worker in [worker for worker, at in self._clients.items() if at == client]:
             del self._clients[worker]

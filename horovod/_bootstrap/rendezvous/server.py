@@ -290,7 +290,9 @@ class RendezvousServer:
             return  # looking at all of them at every event would be the square of their number
         self._looked = now
         self._send(self._membership.tick(now))
-        self._send(self._enlistments.tick(now))
+        pings, silent = self._enlistments.tick(now)
+        self._send(pings)
+        self._fail(silent)
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:
                 self._close(connection)
@@ -340,7 +342,7 @@ class RendezvousServer:
             connection.joined = True
             connection.deadline = None
             elastic = self._on_event is not None
-            if elastic and (problem := self._enlistments.may_join(connection.client, message)):
+            if elastic and (problem := self._enlistments.join(connection.client, message)):
                 known = self._membership.failure_of(str(message.get("scope")))
                 return [failure(connection.client, known or problem)]
             return self._membership.join(connection.client, message, now)
