@@ -333,6 +333,37 @@ class Config(WithoutEffect):
         flags=("--term-grace-period",),
         minimum=0,
     )
+    elastic_timeout: float = knob(
+        float,
+        600.0,
+        "HOROVOD_ELASTIC_TIMEOUT",
+        LAUNCHER,
+        "Elastic jobs: time to wait for enough slots at the start, and for enough ranks after a change.",
+        unit="s",
+        flags=("--elastic-timeout",),
+        section="elastic",
+        key="timeout",
+        minimum=0,
+        exclusive=True,
+    )
+    elastic_discovery_seconds: float = knob(
+        float,
+        1.0,
+        "HOROVOD_ELASTIC_DISCOVERY_SECONDS",
+        LAUNCHER,
+        "Elastic jobs: time between two calls of the discovery script.",
+        unit="s",
+        minimum=0,
+        exclusive=True,
+    )
+    elastic_warm_join: bool = knob(
+        bool,
+        True,
+        "HOROVOD_ELASTIC_WARM_JOIN",
+        LAUNCHER,
+        "Elastic jobs: ranks that are there hear of new ones when these have reached hvd.init(), rather than "
+        "when they are started.",
+    )
     env_exclude: str = knob(
         str,
         "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",

@@ -32,6 +32,7 @@ from horovod.runner.launcher.output import Console
 from horovod.runner.launcher.supervision import KILL_AFTER
 from horovod.runner.plan.hosts import HostInfo
 
+_RETRY = 0.05  # seconds until a worker that has not read its notices gets the rest
 _PATIENCE = 5.0  # seconds that ranks wait for others before that is said
 
 
@@ -118,8 +119,8 @@ class ElasticJob(ElasticAgents):
             self._pids[number] = int(frame.payload)
             self._verbose(f"worker {number} on {agent.host} is process {frame.payload.decode()}")
         elif frame.kind is Kind.REFUSED:
-            code, _, reason = frame.payload.decode().partition(" ")
-            self._on_exit(number, int(code), f"could not be started: {reason}")
+            given, _, reason = frame.payload.decode().partition(" ")
+            self._on_exit(number, int(given), f"could not be started: {reason}")
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(number, code, failure.describe(code))
@@ -174,7 +175,7 @@ class ElasticJob(ElasticAgents):
                 commit=event.commit,
                 rolled_back=event.rolled_back,
                 culprit=event.culprit,
-                silent=event.silent,
+                silent=getattr(event, "silent", False),
                 why=event.why,
                 jitter=random.random(),
             )
@@ -193,6 +194,13 @@ class ElasticJob(ElasticAgents):
         kind = message.get("type")
         if kind == "commit":
             self._state = changes.committed(time.monotonic(), self._state, number, int(message["commit"]))
+        elif kind == "leaving":
+            worker = self._state.workers.get(number)
+            if worker is not None and worker.phase in LIVING and not self._state.hosts[worker.host].left:
+                seconds = float(message["seconds"])
+                self._deadlines[worker.host] = time.monotonic() + seconds
+                self._say("stderr", f"{worker.host} goes away within {seconds:g} s ({worker.name} says so)")
+                self._apply(changes.agent_leaving, worker.host, f"{worker.name} was told to end")
         elif kind == "timing":
             self._write(
                 "timing",
@@ -237,12 +245,17 @@ class ElasticJob(ElasticAgents):
 
     def _next_due(self) -> float | None:
         times = [super()._next_due(), self._agents_due()]
+        if self._notices.blocked():
+            times.append(time.monotonic() + _RETRY)
         if not self._stopping:
             times += [self._look_again, None if self._polling is None else self._polling.due]
+            if self._changed:
+                times.append(0.0)
         return min((at for at in times if at is not None and at < math.inf), default=None)
 
     def _check_deadlines(self, now: float) -> None:
         super()._check_deadlines(now)
+        self._notices.flush()
         while self._arrived:
             self._on_event(self._arrived.popleft())
         self._look_after_agents(now)
@@ -301,9 +314,11 @@ class ElasticJob(ElasticAgents):
             worker = self._state.workers[number]
             self._say("stderr", f"{worker.name} is killed: {text}")
             self._server.worker_ended(number, text)
+            self._notices.send(number, {"type": "ending"})
             self._send(worker.host, Kind.END, "0", number)
         for number, text in decision.end:
             self._server.refuse(number, text)
+            self._notices.send(number, {"type": "ending"})  # this SIGTERM is no preemption
             self._send(self._state.workers[number].host, Kind.END, str(KILL_AFTER), number)
         for number, text in decision.dismiss:
             self._verbose(f"{self._state.workers[number].name} is removed: {text}")
@@ -387,13 +402,13 @@ class ElasticJob(ElasticAgents):
             self._ranks[worker.id] = place.rank
         self._server.assign(assignments)
         self._world_at = now
+        self._announce(decision, generation, workers)
         for number in state.workers:
             if state.workers[number].phase not in PRESENT:
                 self._forget(number)
-        self._announce(decision, generation, workers)
 
     def _announce(self, decision: Decision, generation: int, workers: list[Worker]) -> None:
-        state = self._state
+        state, now = self._state, time.monotonic()
         before = [state.workers[number] for number in state.members]
         hosts: dict[str, int] = {}
         for worker in workers:
@@ -418,7 +433,7 @@ class ElasticJob(ElasticAgents):
             source=decision.source,
             sync=decision.sync,
             # From the last rank that came to the decision
-            decide=round(time.monotonic() - max(asked, default=time.monotonic()), 4),
+            decide=round(now - max(asked, default=now), 4),
         )
 
     def _described(self, worker: Worker, rank: int) -> dict[str, Any]:
