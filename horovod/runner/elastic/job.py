@@ -175,7 +175,7 @@ class ElasticJob(ElasticAgents):
                 commit=event.commit,
                 rolled_back=event.rolled_back,
                 culprit=event.culprit,
-                silent=getattr(event, "silent", False),
+                silent=event.silent,
                 why=event.why,
                 jitter=random.random(),
             )
