@@ -62,8 +62,8 @@ class Engine {
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
-  // The rank that an abort is the fault of; -1 if that is not known, or there was none.
-  int culprit() const { return abort_->reason().culprit(); }
+  // Why it has been aborted, and by whose fault; no error if it has not.
+  Status failure() const { return abort_->reason(); }
 
   Timeline& timeline() { return timeline_; }
   int rank() const { return rank_; }

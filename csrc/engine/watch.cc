@@ -109,7 +109,7 @@ void Watch::tick() {
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
                                   peer.peer.describe_state() + ".")
-                      .blame(peer.peer.rank()));
+                      .blame(peer.peer.rank(), true));
   }
 }
 
@@ -134,7 +134,7 @@ void Watch::listen(Watched& peer) {
         wire::Message message;
         if (!wire::decode(data, size, &message)) return lost(peer);
         if (message.type == wire::MessageType::kAbort)
-          abort_->raise(Status::unknown(message.text).blame(message.culprit));
+          abort_->raise(Status::unknown(message.text).blame(message.culprit, message.silent));
       }
     }
   }
@@ -147,8 +147,7 @@ void Watch::lost(Watched& peer) {
     // At the normal end nobody is left to read this; but ranks that have not heard of a shutdown yet learn
     // who has cut it short. A peer that only closes its end lives on, so its end is not waited for.
     abort_->raise(Status::unknown("The shutdown of Horovod was cut short: " + peer.peer.name() + " " +
-                                  peer.peer.describe_end(0, "closed its connection") + ".")
-                      .blame(peer.peer.rank()));
+                                  peer.peer.describe_end(0, "closed its connection") + "."));
     return;
   }
   constexpr int kMilliseconds = 50;

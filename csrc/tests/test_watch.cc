@@ -50,6 +50,7 @@ class Watcher {
   }
   std::string reason() const { return abort_.reason().text(); }
   int culprit() const { return abort_.reason().culprit(); }
+  bool culprit_is_silent() const { return abort_.reason().silent(); }
   void hears_that(int culprit) {
     CHECK(other_end_.send(hvd::wire::encode_abort(hvd::Status::unknown("it is gone").blame(culprit))));
   }
@@ -108,14 +109,14 @@ TEST(who_is_silent_is_given_up) {
   CHECK(watcher.gives_up(100));
   CHECK(Clock::now() - begin > std::chrono::duration<double>(kTimeout / 2));
   CHECK(watcher.reason().find("rank 1 (host elsewhere, pid 1) has been silent for ") == 0);
-  CHECK(watcher.culprit() == 1);
+  CHECK(watcher.culprit() == 1 && watcher.culprit_is_silent());
 }
 
 TEST(who_is_gone_is_the_culprit) {
   Watcher watcher(kElsewhere);
   watcher.loses_the_peer();
   CHECK(watcher.gives_up(100));
-  CHECK(watcher.culprit() == 1);
+  CHECK(watcher.culprit() == 1 && !watcher.culprit_is_silent());
 }
 
 TEST(an_abort_from_elsewhere_brings_its_culprit) {

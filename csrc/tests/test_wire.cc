@@ -157,12 +157,13 @@ TEST(a_frame_cannot_be_sent_back) {
 }
 
 TEST(an_abort_names_the_rank_at_fault) {
-  for (int32_t culprit : {-1, 0, 7}) {
-    const Bytes frame = encode_abort(hvd::Status::unknown("because").blame(culprit));
-    Message message;
-    CHECK(decode(frame.data() + 4, frame.size() - 4, &message));
-    CHECK(message.text == "because" && message.culprit == culprit);
-  }
+  for (int32_t culprit : {-1, 0, 7})
+    for (bool silent : {false, true}) {
+      const Bytes frame = encode_abort(hvd::Status::unknown("because").blame(culprit, silent));
+      Message message;
+      CHECK(decode(frame.data() + 4, frame.size() - 4, &message));
+      CHECK(message.text == "because" && message.culprit == culprit && message.silent == silent);
+    }
   const Bytes frame = encode_abort(hvd::Status::unknown("because").blame(-2));
   Message message;
   CHECK(!decode(frame.data() + 4, frame.size() - 4, &message));

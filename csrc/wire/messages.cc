@@ -163,6 +163,7 @@ std::vector<uint8_t> encode_abort(const Status& reason) {
   Writer out = start(MessageType::kAbort);
   out.text(reason.text());
   out.number<int32_t>(reason.culprit());
+  out.number<uint8_t>(reason.silent());
   return finish(out);
 }
 
@@ -181,7 +182,7 @@ std::vector<uint8_t> encode(const Message& message) {
     case MessageType::kShutdown:
       return encode_text(message.type, message.text);
     case MessageType::kAbort:
-      return encode_abort(Status::unknown(message.text).blame(message.culprit));
+      return encode_abort(Status::unknown(message.text).blame(message.culprit, message.silent));
     default:
       return encode_simple(message.type);
   }
@@ -212,7 +213,11 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
     case MessageType::kAbort:
       message->text = in.text();
       message->culprit = in.number<int32_t>();
-      if (message->culprit < -1) in.fail();
+      if (auto silent = in.number<uint8_t>(); message->culprit < -1 || silent > 1) {
+        in.fail();
+      } else {
+        message->silent = silent == 1;
+      }
       break;
     case MessageType::kShutdownAck:
     case MessageType::kDone:

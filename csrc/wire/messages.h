@@ -29,7 +29,7 @@ enum class MessageType : uint8_t {
   kClosed = 10,    // everyone has acknowledged the shutdown
   // liveness connections, both ways
   kHeartbeat = 11,
-  kAbort = 12,  // text, the rank at fault or -1
+  kAbort = 12,  // text, the rank at fault or -1, whether it was silent
 };
 
 struct TensorInfo {
@@ -82,6 +82,7 @@ struct Message {
   uint32_t id = 0;
   std::string text;
   int32_t culprit = -1;
+  bool silent = false;
   Request request;
   Operation operation;
 };

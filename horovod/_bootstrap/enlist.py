@@ -30,8 +30,9 @@ class LauncherGone(RuntimeError):
 class Assignment:
     """A place in one generation of the job.
 
-    `sync`: the members' states differ, or may; `source` is the rank that has the newest. Notices up
-    to `sequence` have been taken into account.
+    `sync`: the members' states differ, or may; `source` is the rank that has the newest. `load`: no
+    member has a state, but there is one on disk. Notices up to `sequence` have been taken into
+    account.
     """
 
     generation: int
@@ -46,6 +47,7 @@ class Assignment:
     source: int
     reason: str
     sequence: int
+    load: bool = False
 
     @staticmethod
     def from_message(message: Message) -> Assignment:
@@ -69,6 +71,7 @@ class Assignment:
             addresses=tuple(str(address) for address in message["addresses"]),
             sync=bool(message["sync"]),
             reason=str(message["reason"]),
+            load=bool(message.get("load", False)),
         )
 
     def identity(self, worker: ElasticWorker) -> Identity:
@@ -106,6 +109,7 @@ class Application:
     commit: int = -1
     rolled_back: bool = False
     culprit: int | None = None
+    silent: bool = False
     why: str = ""
 
 
@@ -132,6 +136,7 @@ def enlist(
                 "commit": application.commit,
                 "rolled_back": application.rolled_back,
                 "culprit": application.culprit,
+                "silent": application.silent,
                 "why": application.why[:_WHY_CHARACTERS],
                 "peer_timeout": peer_timeout,
             }

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 
 from horovod._bootstrap.elastic_worker import ElasticWorker
-from horovod._net.connector import connect
+from horovod._net.addresses import family_of
 from horovod._net.frames import FrameError, FrameStream, Message
-from horovod._net.handshake import AuthenticationError
+from horovod._net.handshake import AuthenticationError, Initiator, Session, authenticate, place_of
 from horovod._net.keepalive import keep_alive
 
 _CONNECT_SECONDS = 5.0
@@ -73,32 +73,32 @@ class NoticeClient:
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._closed:
-            try:
-                sock, session = connect(
-                    self._worker.rendezvous,
-                    self._worker.key,
-                    notices_purpose(self._worker.number),
-                    _CONNECT_SECONDS,
-                )
-            except AuthenticationError:
-                return  # the launcher does not know this worker any more
-            except OSError:
-                self._sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                continue
-            self._sock = sock
+            # Known before it is connected: a child that is forked meanwhile has to close it.
+            sock = self._sock = socket.socket(family_of(self._worker.rendezvous[0]), socket.SOCK_STREAM)
             try:
                 with sock:
-                    keep_alive(sock)
+                    session = self._connect(sock)
                     self.connected = True
                     pause = _FIRST_PAUSE
                     self._serve(sock, FrameStream(sock, session))
+            except AuthenticationError:
+                return  # the launcher does not know this worker any more
             except (OSError, EOFError, FrameError):
                 pass
             finally:
                 self.connected = False
                 self._sock = None
-            self._sleep(_FIRST_PAUSE)
+            self._sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _connect(self, sock: socket.socket) -> Session:
+        endpoint = self._worker.rendezvous
+        sock.settimeout(_CONNECT_SECONDS)
+        sock.connect(endpoint)
+        keep_alive(sock)
+        purpose = notices_purpose(self._worker.number)
+        side = Initiator(self._worker.key, purpose, place_of(endpoint))
+        return authenticate(sock, side, time.monotonic() + _CONNECT_SECONDS)
 
     def _serve(self, sock: socket.socket, frames: FrameStream) -> None:
         poller = select.poll()

@@ -29,6 +29,7 @@ from horovod.errors import HorovodInternalError
 if TYPE_CHECKING:
     from horovod._bootstrap.identity import Identity
     from horovod._bootstrap.rendezvous.client import RendezvousClient
+    from horovod._core import Culprit
     from horovod.common.config import Config
 
 Listener = Callable[[int, int, float | None], None]  # sequence, HostUpdateResult, seconds left
@@ -131,7 +132,7 @@ class _Worker:
         self.client: NoticeClient | None = None
         self.assignment: Assignment | None = None
         self.generation = 0  # the last world that stood
-        self.culprit: int | None = None  # whom the engine of that world has accused
+        self.culprit: Culprit | None = None  # whom the engine of that world has accused
         self.why = "it has just started"
         self.process_sets: Sequence[ProcessSet] | str | None = None  # of the first init()
 
@@ -226,9 +227,9 @@ def begin(config: Config, connect: Connect) -> Session:
     return session
 
 
-def ended(culprit: int) -> None:
-    """The session of the last world has ended; its engine has accused this rank (-1: none)."""
-    _worker.culprit = culprit if culprit >= 0 else None
+def ended(culprit: Culprit | None) -> None:
+    """The session of the last world has ended; its engine has accused this rank."""
+    _worker.culprit = culprit
     _worker.assignment = None
 
 
@@ -249,7 +250,8 @@ def _enlist(me: ElasticWorker, config: Config) -> tuple[RendezvousClient, Assign
         generation=_worker.generation,
         commit=progress.commit,
         rolled_back=progress.rolled_back,
-        culprit=_worker.culprit,
+        culprit=None if _worker.culprit is None else _worker.culprit.rank,
+        silent=_worker.culprit is not None and _worker.culprit.silent,
         why=_worker.why,
     )
     try:

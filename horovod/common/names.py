@@ -98,7 +98,7 @@ _KERAS = (
 
 _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod": (
-        _differs("run", "elastic arguments (`min_num_proc` and the like) are errors"),
+        _yes("run"),
         _differs("__version__", "counts from 1.0"),
     ),
     "horovod.torch": (
@@ -275,6 +275,7 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
         _yes("GRACEFUL_TERMINATION_TIME_S"),
     ),
     "horovod.runner.elastic.discovery": (_yes("HostDiscovery HostDiscoveryScript FixedHosts"),),
+    "horovod.runner.elastic.settings": (_yes("ElasticSettings"),),
     "horovod.runner.elastic.worker": (_yes("HostUpdateResult"),),
     "horovod.runner.elastic.constants": (_yes("RESET_LIMIT_EXCEEDED_MESSAGE"),),
     "horovod.runner.util.threads": (_yes("in_thread on_event"),),

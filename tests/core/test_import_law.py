@@ -61,6 +61,7 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.agent": _PLAN,
     "horovod.runner.launcher": _LAUNCHER,
     "horovod.runner.elastic": _ELASTIC,
+    "horovod.runner.elastic.settings": {"horovod.runner.common", *_ELASTIC},
     "horovod.runner.kubexec": set(),
     "horovod.runner.lsf": _PLAN,
     "horovod.runner.mpirun": _PLAN,

@@ -130,11 +130,13 @@ def test_sigkill_follows_in_time(staying: Callable[..., Staying]) -> None:
 
 def test_what_a_worker_leaves_behind_is_ended_and_the_agent_stays(staying: Callable[..., Staying]) -> None:
     agent = staying("leaves")
-    for worker in (1, 2):
-        agent.start(worker)
-        pids = agent.pids(worker)
-        agent.until(lambda number=worker: agent.said(Kind.EXIT, number) == [b"0"], "its end")
-        agent.until(lambda pids=pids: not any(map(alive, pids)), "what it left")
+    agent.start(1)
+    first = agent.pids(1)
+    agent.until(lambda: agent.said(Kind.EXIT, 1) == [b"0"], "its end")
+    agent.until(lambda: not any(map(alive, first)), "what it left")
+    agent.start(2)
+    second = agent.pids(2)
+    agent.until(lambda: not any(map(alive, second)), "the same again")
     assert not agent.said(Kind.DONE)
 
 

@@ -25,7 +25,8 @@ class Enlisted:
     """A worker asks for a place.
 
     `generation` is the last world that it was in (0: none), `culprit` the rank there that its
-    engine has accused, `commit` counts the states that it has saved (-1: it has none).
+    engine has accused, `silent` whether that one has not ended but is not heard any more, `commit`
+    counts the states that it has saved (-1: it has none).
     """
 
     worker: int
@@ -35,6 +36,7 @@ class Enlisted:
     rolled_back: bool
     culprit: int | None
     why: str
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ def _parse(message: Message) -> tuple[Enlisted, float]:
         rolled_back=bool(message["rolled_back"]),
         culprit=None if culprit is None else int(culprit),
         why=str(message["why"])[:_WHY_CHARACTERS],
+        silent=bool(message.get("silent", False)),
     )
     peer_timeout = float(message["peer_timeout"])
     if not math.isfinite(peer_timeout) or peer_timeout <= 0:

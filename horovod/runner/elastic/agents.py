@@ -146,7 +146,7 @@ class ElasticAgents(Supervision):
 
     def _ready(self, host: str, link: _Link) -> None:
         link.ready = True
-        self._agent_ready(host, getattr(link.agent, "boot_id", ""))
+        self._agent_ready(host, link.agent.boot_id)
 
     def _addresses(self, host: str) -> list[str]:
         """Where other machines reach the workers of a host."""

@@ -175,7 +175,7 @@ class ElasticJob(ElasticAgents):
                 commit=event.commit,
                 rolled_back=event.rolled_back,
                 culprit=event.culprit,
-                silent=getattr(event, "silent", False),
+                silent=event.silent,
                 why=event.why,
                 jitter=random.random(),
             )
@@ -402,13 +402,13 @@ class ElasticJob(ElasticAgents):
             self._ranks[worker.id] = place.rank
         self._server.assign(assignments)
         self._world_at = now
+        self._announce(decision, generation, workers)
         for number in state.workers:
             if state.workers[number].phase not in PRESENT:
                 self._forget(number)
-        self._announce(decision, generation, workers)
 
     def _announce(self, decision: Decision, generation: int, workers: list[Worker]) -> None:
-        state = self._state
+        state, now = self._state, time.monotonic()
         before = [state.workers[number] for number in state.members]
         hosts: dict[str, int] = {}
         for worker in workers:
@@ -433,7 +433,7 @@ class ElasticJob(ElasticAgents):
             source=decision.source,
             sync=decision.sync,
             # From the last rank that came to the decision
-            decide=round(time.monotonic() - max(asked, default=time.monotonic()), 4),
+            decide=round(now - max(asked, default=now), 4),
         )
 
     def _described(self, worker: Worker, rank: int) -> dict[str, Any]:
