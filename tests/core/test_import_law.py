@@ -40,6 +40,7 @@ LAW: dict[str, set[str]] = {
     "horovod._bootstrap": _BOTTOM,
     "horovod.common": _COMMON,
     "horovod.data": set(),
+    "horovod.elastic": set(),
     "horovod.numpy": _COMMON,
     "horovod.torch": _COMMON,
     "horovod.mxnet": _COMMON,

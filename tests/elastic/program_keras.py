@@ -11,6 +11,7 @@ from scenario import Scenario, faulty, finished
 import horovod.keras as hvd
 
 scenario = Scenario()
+new_state = faulty(hvd.elastic.KerasState, scenario)
 hvd.init()
 keras.utils.set_random_seed(1234 + scenario.start_rank)  # only sync() makes them the same
 
@@ -19,7 +20,7 @@ model = keras.Sequential(
 )
 optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01 * hvd.size()))
 model.compile(optimizer=optimizer, loss="mse")
-state = faulty(hvd.elastic.KerasState, scenario)(model, epoch=0, batch=0, commits=0, rendezvous=0)
+state = new_state(model, epoch=0, batch=0, commits=0, rendezvous=0)
 
 
 def set_rate() -> None:
@@ -49,14 +50,14 @@ class Plan(keras.callbacks.Callback):
         state.commits += 1
 
 
-def values() -> list[Any]:
-    variables = [*model.weights, *model.optimizer.variables]
+def values(variables: list[Any]) -> list[Any]:
     return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
 
 @hvd.elastic.run
 def train(state: Any) -> None:
-    scenario.begin(state, values())
+    shared = [*model.trainable_variables, *model.optimizer.variables]
+    scenario.begin(state, values(shared), values(model.non_trainable_variables))
     if state.epoch == scenario.epochs:
         return
     count = scenario.batches * 2

@@ -13,6 +13,7 @@ import horovod.tensorflow as hvd
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(2)
 scenario = Scenario()
+new_state = faulty(hvd.elastic.TensorFlowKerasState, scenario)
 hvd.init()
 keras.utils.set_random_seed(1234 + scenario.start_rank)  # only sync() makes them the same
 
@@ -20,9 +21,7 @@ model = keras.Sequential(
     [keras.Input((4,)), keras.layers.Dense(8), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
 )
 optimizer = keras.optimizers.Adam(0.01 * hvd.size())
-state = faulty(hvd.elastic.TensorFlowKerasState, scenario)(
-    model, optimizer, epoch=0, batch=0, commits=0, rendezvous=0
-)
+state = new_state(model, optimizer, epoch=0, batch=0, commits=0, rendezvous=0)
 traces = 0
 
 
@@ -31,6 +30,10 @@ def set_rate() -> None:
 
 
 state.register_reset_callbacks([set_rate])
+
+
+def as_array(variable: Any) -> Any:
+    return variable.numpy()
 
 
 @tf.function
@@ -47,8 +50,9 @@ def step(inputs: tf.Tensor) -> tf.Tensor:
 
 @hvd.elastic.run
 def train(state: Any) -> None:
-    scenario.begin(state, [variable.numpy() for variable in [*model.variables, *optimizer.variables]])
-    while state.epoch < scenario.epochs:
+    shared = [*model.trainable_variables, *optimizer.variables]
+    scenario.begin(state, map(as_array, shared), map(as_array, model.non_trainable_variables))
+    while not scenario.complete(state):
         while state.batch < scenario.batches:
             scenario.before_batch(state)
             number = (state.epoch * scenario.batches + state.batch) * 64 + hvd.rank() * 2

@@ -13,16 +13,19 @@ import horovod.torch as hvd
 torch.set_num_threads(1)
 BATCH = 2
 scenario = Scenario()
+# What takes long is done before: the others go on as long as this process is not ready.
+torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+new_state = faulty(hvd.elastic.TorchState, scenario)
 hvd.init()
 torch.manual_seed(1234 + scenario.start_rank)  # only sync() makes them the same
 
 samples = np.arange(2 * BATCH * scenario.batches * 8)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
 optimizer: Any = torch.optim.Adam(model.parameters(), lr=0.01 * hvd.size())
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=100)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=100)
 sampler = hvd.elastic.ElasticSampler(samples, seed=7)
-state = faulty(hvd.elastic.TorchState, scenario)(
+state = new_state(
     model,
     optimizer,
     sampler=sampler,
@@ -44,8 +47,8 @@ state.register_reset_callbacks([set_rate])
 
 
 def arrays() -> list[Any]:
-    """Parameters, buffers, momentum and counters of steps."""
-    found = [value.numpy() for _, value in sorted(model.state_dict().items())]
+    """Parameters, momentum and counters of steps."""
+    found = [value.detach().numpy() for value in model.parameters()]
     by_parameter = optimizer.state_dict()["state"]
     for number in sorted(by_parameter):
         found += [torch.as_tensor(value).numpy() for _, value in sorted(by_parameter[number].items())]
@@ -58,8 +61,8 @@ def arrays() -> list[Any]:
 
 @hvd.elastic.run
 def train(state: Any) -> None:
-    scenario.begin(state, arrays())
-    while state.epoch < scenario.epochs:
+    scenario.begin(state, arrays(), [value.numpy() for value in model.buffers()])
+    while not scenario.complete(state):
         assert sampler.processed_num == state.processed, (sampler.processed_num, state.processed)
         chosen = iter(sampler)
         while state.batch < scenario.batches:
@@ -84,4 +87,4 @@ def train(state: Any) -> None:
         state.commit()
 
 
-finished(scenario, lambda: train(state), weights=lambda: [float(p.sum()) for p in model.parameters()])
+finished(scenario, lambda: train(state))

@@ -57,19 +57,18 @@ class Scenario:
         with open(self.directory / "notes", "ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
 
-    def begin(self, state: Any, arrays: Iterable[Any]) -> None:
-        """At the start of the training function, in each world."""
+    def begin(self, state: Any, shared: Iterable[Any], local: Iterable[Any] = ()) -> None:
+        """At the start of the training function, in each world.
+
+        `local`: what only a sync() makes the same, such as running means.
+        """
         state.rendezvous += 1
-        digest = hashlib.sha256()
-        for array in arrays:
-            value = np.ascontiguousarray(array)
-            digest.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
         attributes = (state.epoch, state.batch, state.commits, state.rendezvous)
-        digest.update(repr(attributes).encode())
         place = elastic_world.assignment()
         self.note(
             "begin",
-            digest=digest.hexdigest(),
+            digest=_digest(shared, attributes),
+            local=_digest(local, attributes),
             epoch=state.epoch,
             batch=state.batch,
             commits=state.commits,
@@ -87,6 +86,12 @@ class Scenario:
                 at,
             ):
                 self._strike(number, fault)
+
+    def complete(self, state: Any) -> bool:
+        """Whether enough epochs are done; with `until_size`, when the world is so large again."""
+        wanted = self.plan.get("until_size")
+        grown = wanted is not None and state.rendezvous > 1 and basics.size() == wanted
+        return bool(state.epoch >= self.epochs or (grown and state.batch == 0))
 
     def in_sync(self) -> None:
         """Within sync(): part of the state is there."""
@@ -164,6 +169,14 @@ class Scenario:
             return meet(builder, *args, **kwargs)
 
         Builder._meet_on_host = dying  # type: ignore[method-assign, assignment]
+
+
+def _digest(arrays: Iterable[Any], attributes: tuple[int, ...]) -> str:
+    digest = hashlib.sha256(repr(attributes).encode())
+    for array in arrays:
+        value = np.ascontiguousarray(array)
+        digest.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    return digest.hexdigest()
 
 
 def faulty(base: type[Any], scenario: Scenario) -> Any:

@@ -92,7 +92,7 @@ def check_an_optimizer_that_has_made_no_step() -> None:
             loss = tf.reduce_sum(model(tf.ones([2, 3]), training=True))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-    seed = [v for v in model.variables if v.name == "seed_generator_state"][0].numpy()
+    seed = next(v for v in model.variables if v.name == "seed_generator_state").numpy()
     state = hvd.elastic.TensorFlowKerasState(model, optimizer, backend=None, epoch=0)
     state.sync()
     assert int(optimizer.iterations.numpy()) == 1
@@ -102,7 +102,7 @@ def check_an_optimizer_that_has_made_no_step() -> None:
             np.testing.assert_array_equal(ours, theirs)
     model(tf.ones([2, 3]), training=True)
     state.restore()
-    now = [v for v in model.variables if v.name == "seed_generator_state"][0].numpy()
+    now = next(v for v in model.variables if v.name == "seed_generator_state").numpy()
     np.testing.assert_array_equal(seed, now)
     with raises(ValueError, "must be built"):
         hvd.elastic.TensorFlowKerasState(keras.Sequential([keras.layers.Dense(1)]))
