@@ -28,7 +28,9 @@ def test_a_stopped_rank_is_left_behind(tmp_path: Path, victim: int) -> None:
         kept = [note for note in members if note["host"] != members[victim]["host"]]
         assert [note["pid"] for note in survivors] == [note["pid"] for note in kept]
         assert max(note["time"] for note in survivors) - at < 30
-        job.until(lambda: not stopped.is_running() or stopped.status() == "zombie", "the end of the stopped one")
+        job.until(
+            lambda: not stopped.is_running() or stopped.status() == "zombie", "the end of the stopped one"
+        )
         reason = str(job.events("generation", generation=survivors[0]["generation"])[0])
         assert "silent" in reason, reason
         ends = job.end()
