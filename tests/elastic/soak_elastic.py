@@ -83,7 +83,7 @@ def main() -> None:
     seconds = stormy.recoveries
     print(f"{len(stormy.of('kill'))} kills in {took:.0f} s, {options.steps} steps")
     print(
-        f"until the next world stood: {statistics.median(seconds):.3f} s (median), {max(seconds):.3f} s (worst)"
+        f"the next world stood after {statistics.median(seconds):.3f} s (median), {max(seconds):.3f} s (worst)"
     )
     for what in ("descriptors", "threads", "mebibytes"):
         print(f"{what} of survivors: {stormy.growth(what):+.1f} since their tenth world")
