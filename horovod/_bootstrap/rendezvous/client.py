@@ -97,12 +97,14 @@ class RendezvousClient:
         """What is sent from now on has until then."""
         self._deadline = deadline
 
-    def leave(self, text: str) -> None:
-        """Tells the others why this rank gives up, as far as that is still possible."""
+    def leave(self, text: str, unreached: int | None = None) -> None:
+        """Tells the others why this rank gives up, as far as that is still possible, and which
+        other rank it did not reach.
+        """
         if self.failure is None:
             self._deadline = time.monotonic() + _LEAVE_SECONDS
             with contextlib.suppress(HorovodInternalError):
-                self.send({"type": "leave", "text": text[:_LEAVE_CHARACTERS]})
+                self.send({"type": "leave", "text": text[:_LEAVE_CHARACTERS], "unreached": unreached})
 
     def close(self) -> None:
         """Ends the connection; before the world is ready that fails it for the others."""

@@ -171,14 +171,22 @@ class Membership:
         if client in self._clients:
             self._clients[client][1].heard = now
 
-    def leave(self, client: int, text: str, now: float, gave_up: bool = False) -> list[Outgoing]:
-        """A client's connection is gone, or it gave up, perhaps because of another one; `text`
-        continues "rank 1 (host a, pid 5) ...".
-        """
+    def leave(self, client: int, text: str, now: float) -> list[Outgoing]:
+        """A client's connection is gone; `text` continues "rank 1 (host a, pid 5) ..."."""
         if client not in self._clients:
             return []
         scope, member = self._clients[client]
-        return self._fail(scope, f"{member} {text}", now, () if gave_up else (client,))
+        return self._fail(scope, f"{member} {text}", now, (client,))
+
+    def give_up(self, client: int, text: str, unreached: int | None, now: float) -> list[Outgoing]:
+        """A client gave up, perhaps because of another rank, to which it has no connection."""
+        if client not in self._clients:
+            return []
+        scope, member = self._clients[client]
+        other = None if unreached is None else scope.members.get(unreached)
+        # Whose fault that is, nobody knows who has only heard one of the two.
+        pair = () if other is None else (client, other.client)
+        return self._fail(scope, f"{member} {text}", now, pair)
 
     def rank_failed(self, rank: int, text: str, now: float) -> list[Outgoing]:
         """A rank's process has ended: fails what is being built, until that rank joins again."""

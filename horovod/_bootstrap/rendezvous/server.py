@@ -354,7 +354,9 @@ class RendezvousServer:
         if kind == "share":
             return self._membership.share(connection.client, str(message["stage"]), message.get("value"), now)
         if kind == "leave":
-            return self._membership.leave(connection.client, str(message["text"]), now, gave_up=True)
+            other = message.get("unreached")
+            unreached = None if other is None else int(other)
+            return self._membership.give_up(connection.client, str(message["text"]), unreached, now)
         raise FrameError(f"unknown message type {kind!r}")
 
     def _send(self, messages: list[Outgoing]) -> None:

@@ -78,6 +78,7 @@ class Builder:
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
         # Rank -> where it is looked for
         self._peer_endpoints: dict[int, list[tuple[str, int]]] = {}
+        self._unreached: int | None = None  # a rank to which no connection could be made
         # Ranks that have met the first rank of their host
         self._met: list[bool] = [False] * identity.size
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
@@ -94,7 +95,7 @@ class Builder:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._client is not None and error is not None:
-            self._client.leave(f"gave up: {type(error).__name__}: {error}")
+            self._client.leave(f"gave up: {type(error).__name__}: {error}", self._unreached)
         self._discard()
         self._opened.close()
 
@@ -341,6 +342,7 @@ class Builder:
         def connected() -> bool:
             for (kind, peer), connector in self._connectors.items():
                 if connector.gave_up:
+                    self._unreached = peer
                     raise HorovodInternalError(
                         f"rank {rank} could not make its {kind} connection to {self._name(peer)} at "
                         f"{self._address(peer)}: {connector.problem}"
@@ -350,6 +352,7 @@ class Builder:
         def waiting() -> str:
             missing = next(link for link in wanted if link not in self.links)
             kind, peer = missing
+            self._unreached = peer
             if peer > rank:
                 return f"no {kind} connection from {self._name(peer)} arrived at {self._address(rank)}"
             problem = self._connectors[missing].problem

@@ -100,6 +100,7 @@ def enlisted(
     jitter: float = 0.0,
 ) -> State:
     """A worker asks for a place in the next world, and perhaps says who ended the last one."""
+    why = why.rstrip(".")
     worker = state.workers.get(number)
     if worker is None or worker.phase not in LIVING:
         return state
@@ -184,7 +185,7 @@ def condemned(now: float, state: State, number: int, text: str, jitter: float) -
     host = worker.host
     state = _failed(state, worker, -9, text)
     state = _put_worker(state, replace(worker, phase=Phase.CONDEMNED, since=now, why=text))
-    return tick(now, _blame(now, state, host, f"{worker.name} {text}", jitter))
+    return tick(now, _blame(now, state, host, f"{worker.name}: {text}", jitter))
 
 
 def ended(now: float, state: State, number: int, text: str) -> State:

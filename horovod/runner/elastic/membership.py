@@ -301,12 +301,11 @@ def _with_world(state: State, decision: Decision, world: list[Worker]) -> Decisi
     rolled_back = any(worker.rolled_back for worker in world)
     # After an error only: programs may restart a world of their own accord.
     repeated = rolled_back and set(numbers) == set(state.members) and newest <= state.formed_with
+    gone = {number for number, _ in (*decision.end, *decision.dismiss)}
     surplus = [
         worker
         for worker in state.workers.values()
-        if worker.phase is Phase.ENLISTED
-        and worker.id not in numbers
-        and worker.id not in {number for number, _ in decision.dismiss}
+        if worker.phase is Phase.ENLISTED and worker.id not in numbers and worker.id not in gone
     ]
     leaving = tuple((worker.id, "the job has as many ranks as --max-np allows") for worker in surplus)
     return Decision(
