@@ -16,10 +16,11 @@ JAX_VERSIONS ?= 0.5.3 0.6.2 0.10.2
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy demo-elastic test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
+	@echo "make demo-elastic  kills and adds ranks of a training, which ends with the same weights as an undisturbed one"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make test-jax-versions   one wheel with each of JAX $(JAX_VERSIONS) (JAX_VERSIONS=)"
@@ -85,6 +86,10 @@ demo: $(VENV)/.demo-tools
 
 demo-numpy: $(VENV)/.installed
 	$(BIN)/horovodrun -np 2 $(BIN)/python examples/numpy/digits.py
+
+demo-elastic: $(VENV)/.installed
+	@mkdir -p $(DEMO)
+	@$(BIN)/python examples/elastic/demo.py --picture $(DEMO)/elastic.svg
 
 test: test-core test-python
 

@@ -82,9 +82,8 @@ def main() -> None:
         took = time.monotonic() - began
     seconds = stormy.recoveries
     print(f"{len(stormy.of('kill'))} kills in {took:.0f} s, {options.steps} steps")
-    print(
-        f"the next world stood after {statistics.median(seconds):.3f} s (median), {max(seconds):.3f} s (worst)"
-    )
+    middle, worst = statistics.median(seconds), max(seconds)
+    print(f"until the next world stood: {middle:.3f} s (median), {worst:.3f} s (worst)")
     for what in ("descriptors", "threads", "mebibytes"):
         print(f"{what} of survivors: {stormy.growth(what):+.1f} since their tenth world")
     expected = {note["digest"] for note in calm.of("end")}
