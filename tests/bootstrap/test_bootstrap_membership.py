@@ -193,7 +193,9 @@ def test_a_scope_that_is_over_names_those_at_fault() -> None:
     assert membership.take_ended() == []
     membership = joined()
     membership.give_up(12, "gave up", 0, 1.0)  # it has not reached rank 0: one of the two
-    assert membership.take_ended()[0].at_fault == (12, 10)
+    ended = membership.take_ended()[0]
+    assert (ended.at_fault, ended.pair) == ((), (12, 10))
     membership = joined()
     membership.give_up(12, "gave up", None, 1.0)
-    assert membership.take_ended()[0].at_fault == ()
+    ended = membership.take_ended()[0]
+    assert (ended.at_fault, ended.pair) == ((), ())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.cli import elastic, flags
+from horovod.runner.cli import elastic, elastic_switch, flags
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript
 from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.launch import run_commandline
@@ -72,8 +72,8 @@ def test_config_file(tmp_path: Path) -> None:
     args, command = flags.FlagParser().parse(
         ["-np", "2", "--max-np", "4", "--config-file", str(file), "true"]
     )
-    elastic.complete(args)
-    assert elastic.wanted(args)
+    elastic_switch.complete(args)
+    assert elastic_switch.wanted(args)
     request = elastic.understand(args, command, {})
     assert request.limits == elastic.Limits(
         start=2, least=1, most=4, reset_limit=3, elastic_timeout=7.0, cooldown=(2, 9)

@@ -56,14 +56,16 @@ class WorldReady:
 
 @dataclass(frozen=True)
 class WorldFailed:
-    """A generation could not be connected; `workers` are those at fault, if that is known.
+    """A generation could not be connected; `workers` are those at fault, if that is known, or `pair`
+    two that don't reach each other.
 
-    The others enlist again.
+    All that live enlist again.
     """
 
     generation: int
     text: str
     workers: tuple[int, ...] = ()
+    pair: tuple[int, ...] = ()
 
 
 Event = Enlisted | Withdrawn | WorldReady | WorldFailed
@@ -187,14 +189,16 @@ class Enlistments:
             return
         generation = int(number)
         members = {client for client, place in self._places.items() if place[0] == generation}
-        at_fault = {worker for worker, client in self._clients.items() if client in scope.at_fault}
+        by_client = {client: worker for worker, client in self._clients.items()}
+        at_fault = {by_client[client] for client in scope.at_fault if client in by_client}
+        pair = tuple(sorted(by_client[client] for client in scope.pair if client in by_client))
         at_fault |= {self._members.get(generation, {}).get(rank, -1) for rank in scope.missing} - {-1}
         for client in members:
             self._forget(client)
         if scope.text is None:
             self.events.append(WorldReady(generation))
         else:
-            self.events.append(WorldFailed(generation, scope.text, tuple(sorted(at_fault))))
+            self.events.append(WorldFailed(generation, scope.text, tuple(sorted(at_fault)), pair))
 
     def heard(self, client: int, now: float) -> None:
         """Something arrived from a client."""

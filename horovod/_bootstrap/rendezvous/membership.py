@@ -43,13 +43,14 @@ class EndedScope:
     """A scope that is over: complete (no text), or failed.
 
     Those at fault are clients whose connection was lost or that fell silent; `missing` are ranks
-    that did not come in time.
+    that did not come in time; `pair` are two clients that don't reach each other.
     """
 
     name: str
     text: str | None
     at_fault: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
+    pair: tuple[int, ...] = ()
 
 
 @dataclass
@@ -186,7 +187,7 @@ class Membership:
         other = None if unreached is None else scope.members.get(unreached)
         # Whose fault that is, nobody knows who has only heard one of the two.
         pair = () if other is None else (client, other.client)
-        return self._fail(scope, f"{member} {text}", now, pair)
+        return self._fail(scope, f"{member} {text}", now, pair=pair)
 
     def rank_failed(self, rank: int, text: str, now: float) -> list[Outgoing]:
         """A rank's process has ended: fails what is being built, until that rank joins again."""
@@ -247,9 +248,10 @@ class Membership:
         now: float,
         at_fault: tuple[int, ...] = (),
         missing: tuple[int, ...] = (),
+        pair: tuple[int, ...] = (),
     ) -> list[Outgoing]:
         self._forget(scope)
-        self._ended.append(EndedScope(scope.name, text, at_fault, missing))
+        self._ended.append(EndedScope(scope.name, text, at_fault, missing, pair))
         # Ranks that are still starting get the same answer when they come; those that come later
         # than anyone was ready to wait belong to another attempt.
         until = max((member.deadline for member in scope.members.values()), default=now)

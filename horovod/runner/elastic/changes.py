@@ -126,10 +126,8 @@ def enlisted(
         grace = SILENT_GRACE if silent else ENDING_GRACE
         return _put_worker(state, replace(other, accused=min(other.accused, now + grace), why=why))
     if other.phase is Phase.ENLISTED and (other.id, number) in state.accusers and other.host != worker.host:
-        # Both live, and neither hears the other: a broken link. Somebody has to go.
-        older, younger = sorted((worker.host, other.host), key=lambda name: state.hosts[name].order)
-        text = f"{older} and {younger} do not reach each other, and {older} was there first"
-        return tick(now, _blame(now, state, younger, text, jitter, whole=True))
+        # Both live, and neither hears the other.
+        return tick(now, _broken_link(now, state, {worker.host, other.host}, jitter))
     return state
 
 
@@ -142,10 +140,25 @@ def withdrawn(now: float, state: State, number: int, text: str) -> State:
     return _put_worker(state, replace(worker, phase=phase, since=now, accused=now + ENDING_GRACE, why=text))
 
 
-def world_failed(now: float, state: State, generation: int, text: str, workers: Iterable[int]) -> State:
-    """The ranks of a world could not connect: those at fault come again, or are dead."""
+def world_failed(
+    now: float,
+    state: State,
+    generation: int,
+    text: str,
+    workers: Iterable[int],
+    pair: Sequence[int] = (),
+    jitter: float = 0.0,
+) -> State:
+    """The ranks of a world could not connect: those at fault come again, or are dead.
+
+    Of a ``pair`` that does not reach each other the younger host has to go.
+    """
     if generation != state.generation:
         return state
+    state = replace(state, unconnected=True)
+    hosts = {state.workers[number].host for number in pair if number in state.workers}
+    if len(hosts) == 2:
+        return tick(now, _broken_link(now, state, hosts, jitter))
     for number in workers:
         worker = state.workers.get(number)
         if worker is not None and worker.phase is Phase.ACTIVE:
@@ -222,6 +235,7 @@ def formed(now: float, state: State, world: Sequence[int], futile: int) -> State
             members=tuple(world),
             formed_with=state.newest,
             futile=futile,
+            unconnected=False,
             finished=(),
             failures=(),
             news=(),
@@ -271,6 +285,13 @@ def _resized(state: State, host: Host, slots: int) -> State:
     if slots == 0:
         return _tell(state, f"{host.name} was taken away")
     return _tell(state, f"{host.name} has {_slots(slots)} instead of {host.slots}")
+
+
+def _broken_link(now: float, state: State, hosts: Iterable[str], jitter: float) -> State:
+    """Somebody has to go."""
+    older, younger = sorted(hosts, key=lambda name: state.hosts[name].order)
+    text = f"{older} and {younger} do not reach each other, and {older} was there first"
+    return _blame(now, state, younger, text, jitter, whole=True)
 
 
 def _blame(now: float, state: State, name: str, text: str, jitter: float, whole: bool = False) -> State:

@@ -183,7 +183,14 @@ class ElasticJob(ElasticAgents):
             self._apply(changes.withdrawn, event.worker, event.text)
         elif isinstance(event, WorldFailed):
             self._write("world_failed", generation=event.generation, text=event.text)
-            self._apply(changes.world_failed, event.generation, event.text, event.workers)
+            self._apply(
+                changes.world_failed,
+                event.generation,
+                event.text,
+                event.workers,
+                event.pair,
+                random.random(),
+            )
         elif isinstance(event, WorldReady) and event.generation == self._state.generation:
             self._info(f"all {len(self._state.members)} workers recorded")
             seconds = round(time.monotonic() - self._world_at, 4)

@@ -297,10 +297,11 @@ def _with_world(state: State, decision: Decision, world: list[Worker]) -> Decisi
     if state.newest >= 0 > newest:
         text = "nobody who is left has the state of the training"
         return Decision(decision.why, decision.look_again, stop=Stop(1, text, None))
-    same = all(worker.commit == newest and worker.generation > 0 for worker in world)
+    same = newest >= 0 and all(worker.commit == newest and worker.generation > 0 for worker in world)
     rolled_back = any(worker.rolled_back for worker in world)
     # After an error only: programs may restart a world of their own accord.
-    repeated = rolled_back and set(numbers) == set(state.members) and newest <= state.formed_with
+    failed = rolled_back or state.unconnected
+    repeated = failed and set(numbers) == set(state.members) and newest <= state.formed_with
     gone = {number for number, _ in (*decision.end, *decision.dismiss)}
     surplus = [
         worker

@@ -114,6 +114,7 @@ class State:
     newest: int = -1  # commit that any worker has had
     formed_with: int = -2  # the newest commit when the present world was formed
     futile: int = 0  # resets in a row that changed nobody and saw no commit
+    unconnected: bool = False  # the present world never stood
     finished: tuple[int, ...] = ()  # members of the present world that exited with 0
     failures: tuple[Failure, ...] = ()  # in order
     news: tuple[str, ...] = ()  # since the last world was formed
