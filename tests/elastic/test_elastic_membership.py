@@ -354,6 +354,31 @@ def test_state_is_never_lost_silently() -> None:
     assert stop is not None and "nobody who is left has the state" in stop.text
 
 
+def test_a_commit_on_disk_takes_the_place_of_survivors() -> None:
+    model = Model(start=2, least=1, elastic_timeout=10, durable=True).begin(a=1, b=1)
+    model.apply(changes.committed, 1, 7)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is None and math.isfinite(model.decision.look_again)
+    model.discover(a=1, b=1, c=1)
+    model.enlist(["c[0]"])
+    assert model.world == ["c[0]"]
+    formed = next(each for each in reversed(model.decisions) if each.world is not None)
+    assert formed.load and formed.sync and formed.source == 0
+    # Nobody has the state but the disk; if that world is lost, too, it goes on waiting, but not for ever.
+    model.exit("c[0]", -9)
+    assert model.decision.stop is None
+    model.step(10.5)
+    assert model.decision.stop is not None and "Timed out" in model.decision.stop.text
+
+
+def test_without_a_commit_there_is_nothing_on_disk() -> None:
+    model = Model(start=2, least=1, durable=True).begin(a=1, b=1)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is not None
+
+
 def test_every_sequence_of_events() -> None:
     """Whatever happens: ranks are a permutation, nobody dead is in a world, somebody has the newest
     state, and nothing waits for ever."""
@@ -374,6 +399,7 @@ def _fuzz(chance: random.Random, name: str) -> None:
         cooldown=chance.choice([None, (1, 8)]),
         failures_before_blacklist=chance.choice([1, 3, 50]),
         warm_join=chance.random() < 0.8,
+        durable=chance.random() < 0.3,
     )
     hosts = {host: chance.randint(1, 3) for host in "abc"}
     model.discover(**hosts)
