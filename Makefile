@@ -17,15 +17,17 @@ LIGHTNING_VERSIONS ?= 2.2.5 2.4.0
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy demo-elastic test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
+	@echo "make demo-elastic  kills and adds ranks of a training, which ends with the same weights as an undisturbed one"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make test-jax-versions   one wheel with each of JAX $(JAX_VERSIONS) (JAX_VERSIONS=)"
 	@echo "make test-lightning-versions   older versions of Lightning, $(LIGHTNING_VERSIONS) (LIGHTNING_VERSIONS=)"
 	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
+	@echo "make test-elastic   ranks that come and go: every scenario with every framework"
 	@echo "make soak    random collectives over every transport, each result checked: $(SECONDS) s each (SECONDS=, CONFIGS=)"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make test-mxnet   MXNet, and the package with the old numpy it needs; in .venv-mxnet"
@@ -87,6 +89,10 @@ demo: $(VENV)/.demo-tools
 demo-numpy: $(VENV)/.installed
 	$(BIN)/horovodrun -np 2 $(BIN)/python examples/numpy/digits.py
 
+demo-elastic: $(VENV)/.installed
+	@mkdir -p $(DEMO)
+	@$(BIN)/python examples/elastic/demo.py --picture $(DEMO)/elastic.svg
+
 test: test-core test-python
 
 # Where the installation was built, so that only the tests are left to compile.
@@ -110,6 +116,10 @@ test-lightning-versions: $(VENV)/.installed $(VENV)/.test-tools
 # What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
 test-slow: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# Every scenario of elastic jobs with every framework; those between hosts need root.
+test-elastic: $(VENV)/.installed $(VENV)/.test-tools
+	$(BIN)/python -m pytest tests/elastic -m "slow or not slow" $(PYTEST_ARGS)
 
 # One line for each configuration, as shm-3; logs in build/soak.
 soak: $(VENV)/.installed $(VENV)/.test-tools

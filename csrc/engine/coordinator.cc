@@ -113,7 +113,8 @@ void Coordinator::listen(int rank) {
             send(question.rank, wire::encode_id(MessageType::kResend, question.id));
         } else {
           abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
-                                        std::to_string(rank) + "."));
+                                        std::to_string(rank) + ".")
+                            .blame(rank));
         }
       }
     }
@@ -246,7 +247,8 @@ void Coordinator::check_stalls() {
       abort_->raise(Status::unknown("'" + stalled.front().name + "' has waited for rank(s) " +
                                     rank_list(stalled.front().missing) + " for more than " +
                                     std::to_string(static_cast<int>(knobs_.stall_shutdown_time_seconds)) +
-                                    " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)."));
+                                    " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).")
+                        .blame(stalled.front().missing.empty() ? -1 : stalled.front().missing.front()));
   }
 }
 

@@ -162,7 +162,7 @@ void Engine::shutdown() {
   thread_.join();
 }
 
-void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason)); }
+void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason).blame(rank_)); }
 
 void Engine::after_fork_in_child() {
   // The threads do not exist here and the locks may be held by them: touch only plain numbers.
@@ -243,13 +243,14 @@ void Engine::drive() {
           // The watch knows better why; give it a moment.
           pollfd watched{abort_->fd(), POLLIN, 0};
           poll(&watched, 1, 200);
-          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost."));
+          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost.").blame(0));
         }
       }
     }
   } catch (const std::exception& error) {
     abort_->raise(
-        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
+        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + ".")
+            .blame(rank_));
   }
 }
 

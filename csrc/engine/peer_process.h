@@ -15,6 +15,7 @@ class PeerProcess {
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
+  int rank() const { return rank_; }
   // "rank 2 (host a, pid 123)"
   std::string name() const;
   // A descriptor that becomes readable when the process ends, or -1 if it can't be watched from here.

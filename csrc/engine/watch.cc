@@ -111,7 +111,8 @@ void Watch::tick() {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
-                                  peer.peer.describe_state() + "."));
+                                  peer.peer.describe_state() + ".")
+                      .blame(peer.peer.rank(), true));
   }
 }
 
@@ -127,7 +128,7 @@ void Watch::listen(Watched& peer) {
       case wire::Channel::Received::kForged:
         abort_->raise(wire::forged("the liveness connection to " + peer.peer.name()));
         // It may still hear the reason.
-        peer.channel.send(wire::encode_text(wire::MessageType::kAbort, abort_->reason().text()));
+        peer.channel.send(wire::encode_abort(abort_->reason()));
         peer.gone = true;
         return;
       case wire::Channel::Received::kFrame: {
@@ -135,7 +136,8 @@ void Watch::listen(Watched& peer) {
         peer.met = true;
         wire::Message message;
         if (!wire::decode(data, size, &message)) return lost(peer);
-        if (message.type == wire::MessageType::kAbort) abort_->raise(Status::unknown(message.text));
+        if (message.type == wire::MessageType::kAbort)
+          abort_->raise(Status::unknown(message.text).blame(message.culprit, message.silent));
       }
     }
   }
@@ -153,11 +155,12 @@ void Watch::lost(Watched& peer) {
   }
   constexpr int kMilliseconds = 50;
   abort_->raise(Status::unknown(peer.peer.name() + " " +
-                                peer.peer.describe_end(kMilliseconds, "closed its connection") + "."));
+                                peer.peer.describe_end(kMilliseconds, "closed its connection") + ".")
+                    .blame(peer.peer.rank()));
 }
 
 void Watch::spread_abort() {
-  const std::vector<uint8_t> frame = wire::encode_text(wire::MessageType::kAbort, abort_->reason().text());
+  const std::vector<uint8_t> frame = wire::encode_abort(abort_->reason());
   for (Watched& peer : watched_)
     if (!peer.gone) peer.channel.send(frame);
 }
