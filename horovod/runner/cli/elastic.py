@@ -106,6 +106,7 @@ def _limits(args: argparse.Namespace, config: Config) -> Limits:
         cooldown=cooldown,
         failures_before_blacklist=args.failures_before_blacklist or 1,
         warm_join=config.elastic_warm_join,
+        fixed=args.host_discovery_script is None,
     )
 
 
