@@ -47,6 +47,8 @@ class Plan(keras.callbacks.Callback):
         state.batch = scenario.batches
         scenario.after_epoch(state)
         state.batch = before
+        if scenario.complete(state):
+            self.model.stop_training = True
         state.commits += 1
 
 
@@ -58,7 +60,7 @@ def values(variables: list[Any]) -> list[Any]:
 def train(state: Any) -> None:
     shared = [*model.trainable_variables, *model.optimizer.variables]
     scenario.begin(state, values(shared), values(model.non_trainable_variables))
-    if state.epoch == scenario.epochs:
+    if scenario.complete(state):
         return
     count = scenario.batches * 2
     numbers = np.arange(count).reshape(count, 1) + 64 * hvd.rank()

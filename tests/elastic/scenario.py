@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from horovod.common import basics, elastic_world
 from horovod.common.elastic import State
@@ -39,6 +40,8 @@ class Scenario:
         self.start_rank = int(os.environ["HOROVOD_START_RANK"])
         self.epochs: int = self.plan.get("epochs", 3)
         self.batches: int = self.plan.get("batches", 10)
+        self._grown = False
+        self.note("started", host=os.environ["HOROVOD_HOSTNAME"], at=psutil.Process().create_time())
         self._plan_fault_in_init()
 
     def note(self, kind: str, **what: Any) -> None:
@@ -88,10 +91,8 @@ class Scenario:
                 self._strike(number, fault)
 
     def complete(self, state: Any) -> bool:
-        """Whether enough epochs are done; with `until_size`, when the world is so large again."""
-        wanted = self.plan.get("until_size")
-        grown = wanted is not None and state.rendezvous > 1 and basics.size() == wanted
-        return bool(state.epoch >= self.epochs or (grown and state.batch == 0))
+        """Whether enough epochs are done; with `until_size`, one in a world that is so large again."""
+        return bool(state.epoch >= self.epochs or self._grown)
 
     def in_sync(self) -> None:
         """Within sync(): part of the state is there."""
@@ -101,6 +102,7 @@ class Scenario:
 
     def after_epoch(self, state: Any, **more: Any) -> None:
         """At the end of an epoch, before `state.epoch` is counted up: notes it and changes hosts."""
+        self._grown = state.rendezvous > 1 and basics.size() == self.plan.get("until_size")
         if basics.rank() == 0:
             self.note(
                 "epoch",

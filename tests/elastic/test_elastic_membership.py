@@ -38,6 +38,19 @@ def test_too_few_slots_at_the_start() -> None:
     assert "Timed out waiting for minimum number of slots" in model.decision.stop.text
 
 
+def test_hopeless_start() -> None:
+    """Nobody is waited for who can't come."""
+    model = Model(start=2, least=1, fixed=True).discover(a=1, b=1)
+    model.exit("a[0]", 7)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 7 and "a: a[0] exited with code 7" in stop.text
+    model = Model(start=2, least=1, fixed=True, cooldown=(1, 2)).discover(a=1, b=1)
+    assert model.exit("a[0]", 7).decision.stop is None, "it comes back in a while"
+    model = Model(agents=False, start=2, least=1, fixed=True).discover(a=1, b=1)
+    stop = model.apply(changes.agent_lost, "b", "the name is unknown", 0.0).decision.stop
+    assert stop is not None and stop.code == 1 and "b: the name is unknown" in stop.text
+
+
 def test_death_of_a_rank() -> None:
     """Its host is not used any more, the others go on with the next ranks and the newest state."""
     model = Model(start=4, least=2).begin(a=2, b=2)
@@ -144,6 +157,15 @@ def test_orderly_leave() -> None:
     assert "b is gone" in formed.reason
     model.finish_leaving()
     assert model.state.hosts["b"].agent is Agent.NONE and not math.isinf(model.state.hosts["b"].not_before)
+
+
+def test_who_was_removed_must_end() -> None:
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.discover(a=1).enlist(["a[0]", "b[0]"], commit=1)
+    assert model.state.workers[2].phase is Phase.LEAVING and model.decision.look_again == 130
+    model.step(30)
+    assert model.state.workers[2].phase is Phase.CONDEMNED and model.world == ["a[0]"]
+    assert not model.state.failures
 
 
 def test_rank_0_leaves() -> None:

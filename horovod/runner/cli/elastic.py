@@ -107,6 +107,7 @@ def _limits(args: argparse.Namespace, config: Config) -> Limits:
         failures_before_blacklist=args.failures_before_blacklist or 1,
         warm_join=config.elastic_warm_join,
         durable=args.commit_dir is not None,
+        fixed=args.host_discovery_script is None,
     )
 
 

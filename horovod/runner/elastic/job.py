@@ -60,6 +60,7 @@ class ElasticJob(ElasticAgents):
         self._ranks: dict[int, int] = {}  # by worker; expected ones at first
         self._results: dict[int, bytearray] = {}  # by worker
         self._outcome: Stop | None = None
+        self._short = False  # of slots, and that has been said
         self._told_to_wait = -1  # the generation whose waiting has been mentioned
         self._world_at = 0.0  # when the present world was assigned
         rendezvous.on_elastic(self._hear)
@@ -156,7 +157,8 @@ class ElasticJob(ElasticAgents):
                 rank = f"rank {self._ranks[number]} on {worker.host} ({worker.name})"
                 self._say("stdout", f"{rank} {what}")
         self._apply(changes.exited, number, code, what, random.random())
-        if number not in self._state.workers:
+        # The last words of one that failed are for the end of the job.
+        if number not in self._state.workers and all(each.worker != number for each in self._state.failures):
             self._forget(number)
 
     def _forget(self, number: int) -> None:
@@ -251,11 +253,12 @@ class ElasticJob(ElasticAgents):
             self._on_message(number, message)
 
     def _next_due(self) -> float | None:
-        times = [super()._next_due(), self._agents_due()]
+        times = [super()._next_due()]
         if self._notices.blocked():
             times.append(time.monotonic() + _RETRY)
         if not self._stopping:
-            times += [self._look_again, None if self._polling is None else self._polling.due]
+            times += [self._look_again, self._agents_due()]
+            times.append(None if self._polling is None else self._polling.due)
             if self._changed:
                 times.append(0.0)
         return min((at for at in times if at is not None and at < math.inf), default=None)
@@ -287,6 +290,7 @@ class ElasticJob(ElasticAgents):
             if decision.stop is not None:
                 self._conclude(decision.stop)
                 return
+            self._mention_shortage()
             before = self._state
             started = self._carry_out(now, decision)
             self._state = carried_out(now, before, decision, started, random.random())
@@ -297,6 +301,15 @@ class ElasticJob(ElasticAgents):
                 self._changed = False
                 self._look_again = min(decision.look_again, self._mention_waiting(now, decision))
                 return
+
+    def _mention_shortage(self) -> None:
+        short = self._state.short_since is not None
+        if short and not self._short:
+            limits = self._plan.limits
+            self._info(
+                f"wait for available slots: {limits.least if self._state.generation else limits.start}"
+            )
+        self._short = short
 
     def _blame_for(self, worker: Worker) -> None:
         if time.monotonic() < self._state.hosts[worker.host].not_before:
@@ -410,9 +423,9 @@ class ElasticJob(ElasticAgents):
         self._server.assign(assignments)
         self._world_at = now
         self._announce(decision, generation, workers)
-        for number in state.workers:
-            if state.workers[number].phase not in PRESENT:
-                self._forget(number)
+        present = {number for number, worker in state.workers.items() if worker.phase in PRESENT}
+        for number in self._output.workers() - present:
+            self._forget(number)
 
     def _announce(self, decision: Decision, generation: int, workers: list[Worker]) -> None:
         state, now = self._state, time.monotonic()

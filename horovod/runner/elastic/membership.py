@@ -27,6 +27,7 @@ from horovod.runner.elastic.state import (
 )
 
 BATCH_SECONDS = 1.0  # after a newcomer is ready, to wait for others that are still starting
+LEAVE_SECONDS = 30.0  # for a worker that was told that it is removed
 FUTILE_RESETS = 3  # in a row that change nobody and see no commit: the error is the program's own
 
 Slot = tuple[str, int]
@@ -164,6 +165,10 @@ def _over(now: float, state: State) -> Stop | None:
             f"program's own: {state.accusation or 'see the output of the ranks'}",
             first,
         )
+    if _hopeless(now, state):
+        lost = [f"{host.name}: {host.why}" for host in state.hosts.values() if not changes.usable(now, host)]
+        text = f"the job could not be started: {_names(lost)}"
+        return Stop(1 if first is None else _shell_code(first.code), text, first)
     return _out_of_time(now, state, first)
 
 
@@ -173,6 +178,14 @@ def _only_on_disk(state: State) -> bool:
     return (
         state.limits.durable and state.newest >= 0 and not any(worker.phase in LIVING for worker in members)
     )
+
+
+def _hopeless(now: float, state: State) -> bool:
+    """Before the first world: too few slots are left, and no host can come or come back."""
+    if state.generation or not state.limits.fixed or not state.hosts:
+        return False
+    returning = [host.slots for host in state.hosts.values() if now < host.not_before < math.inf]
+    return len(changes.eligible(now, state)) + sum(returning) < state.limits.start
 
 
 def _unstaffed(now: float, state: State) -> bool:
@@ -243,6 +256,8 @@ def _unwanted(
     dismiss: list[tuple[int, str]] = []
     allowed = set(slots)
     for worker in state.workers.values():
+        if worker.phase is Phase.LEAVING and now >= worker.since + LEAVE_SECONDS:
+            end.append((worker.id, f"{worker.name} was removed, but has not ended"))
         if worker.phase not in LIVING or (worker.host, worker.slot) in allowed:
             continue
         host = state.hosts[worker.host]
@@ -419,6 +434,8 @@ def _staffing(
 def _next_look(now: float, state: State) -> float:
     times = [_patience_ends(state)]
     times += [worker.accused for worker in state.workers.values() if worker.phase in LIVING]
+    leaving = [worker.since for worker in state.workers.values() if worker.phase is Phase.LEAVING]
+    times += [since + LEAVE_SECONDS for since in leaving]
     times += [host.not_before for host in state.hosts.values() if host.slots and host.not_before > now]
     enlisted = [worker.since for worker in state.workers.values() if worker.phase is Phase.ENLISTED]
     if enlisted:

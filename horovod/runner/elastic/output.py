@@ -32,6 +32,10 @@ class WorkerOutput:
         for stream in _STREAMS:
             self._prefixers[worker, stream] = Prefixer(partial(self._prefix, worker, stream))
 
+    def workers(self) -> set[int]:
+        """Those whose output is still of interest."""
+        return set(self._ranks)
+
     def renumber(self, worker: int, rank: int) -> None:
         """A worker has another rank from now on."""
         for stream in _STREAMS:

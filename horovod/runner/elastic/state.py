@@ -96,6 +96,7 @@ class Limits:
     cooldown: tuple[int, int] | None = None
     failures_before_blacklist: int = 1
     warm_join: bool = True
+    fixed: bool = False  # no further hosts can come
     durable: bool = False  # a commit on disk can replace survivors
 
 
