@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import pickle
 import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -120,6 +121,34 @@ class State:
         if self._commits >= 0:
             self._commits += 1
             _tell_commit(self._commits)
+            self._keep_on_disk()
+
+    def _keep_on_disk(self) -> None:
+        disk = elastic_world.disk()
+        if disk is None or not disk.wants(self._commits) or self._rank() != source_rank():
+            return
+        try:
+            disk.write(self._commits, self._durable())
+        except OSError as error:
+            import logging
+
+            # A full disk is no reason to end a training whose ranks live.
+            logging.getLogger("horovod").warning("commit %d was not kept: %s", self._commits, error)
+
+    def _load_from_disk(self) -> None:
+        """Nobody has the state any more: this rank takes it from the last commit on disk."""
+        disk = elastic_world.disk()
+        if disk is not None:
+            self._commits, content = disk.newest()
+            self._load_durable(content)
+
+    def _durable(self) -> bytes:
+        """What was saved, for a file."""
+        raise NotImplementedError(f"{type(self).__name__} has no commits on disk: leave out --commit-dir")
+
+    def _load_durable(self, content: bytes) -> None:
+        """Takes what _durable() has given, as if it had been saved here."""
+        raise NotImplementedError(f"{type(self).__name__} has no commits on disk: leave out --commit-dir")
 
     def _own_notices(self) -> Sequence[int]:
         """The number of the newest notice that was not acted upon, and of the newest of each kind."""
@@ -171,6 +200,16 @@ class ObjectState(State):
     def restore(self) -> None:
         """Gives the attributes the values that were saved."""
         self._set_attributes(copy.deepcopy(self._saved_state))
+
+    def _durable(self) -> bytes:
+        own = type(self)
+        if own.save is not ObjectState.save and own._durable is ObjectState._durable:
+            return super()._durable()  # it saves more than is known here
+        return pickle.dumps(self._saved_state)
+
+    def _load_durable(self, content: bytes) -> None:
+        self._saved_state = pickle.loads(content)  # the user's own file, see durable.py
+        self.restore()
 
     def sync(self) -> None:
         """Gives all ranks the attributes of rank `source_rank()`, and saves them. A collective."""
@@ -317,6 +356,9 @@ class _Rounds:
         if not self._must_sync:
             return
         start = time.monotonic()
+        assignment = elastic_world.assignment()
+        if assignment is not None and assignment.load and assignment.rank == assignment.source:
+            self._state._load_from_disk()
         commits = _commits_of_source(getattr(self._state, "_commits", -1))
         self._state.sync()
         # Not before: what has been received in part is no state.

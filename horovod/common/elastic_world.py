@@ -7,11 +7,14 @@ assignment and connects what it says. Loaded in elastic jobs only.
 from __future__ import annotations
 
 import contextlib
+import hmac
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horovod._bootstrap import identity as identities
@@ -21,7 +24,7 @@ from horovod._bootstrap.identity.variables import RANK, START_RANK, WORKER
 from horovod._bootstrap.notices import NoticeClient
 from horovod._bootstrap.rendezvous.enlistment import scope_of
 from horovod._net.frames import Message
-from horovod.common import preemption
+from horovod.common import durable, preemption
 from horovod.common.process_sets import ProcessSet
 from horovod.common.session import Session, state
 from horovod.errors import HorovodInternalError
@@ -35,11 +38,15 @@ if TYPE_CHECKING:
 Listener = Callable[[int, int, float | None], None]  # sequence, HostUpdateResult, seconds left
 Connect = Callable[["Identity", "RendezvousClient", str], Session]
 
+_COMMIT_SECONDS = 1.0  # at least, between two commits that are told or kept
+
 __all__ = [
+    "Disk",
     "LauncherGone",
     "Progress",
     "RemovedFromJob",
     "assignment",
+    "disk",
     "enabled",
     "progress",
     "report",
@@ -71,6 +78,34 @@ class Progress:
 
 
 progress = Progress()
+
+
+@dataclass
+class Disk:
+    """The directory of durable commits, and which of them go there."""
+
+    directory: Path
+    job: str
+    every: int
+    written: float = -math.inf  # when the last one was
+
+    def wants(self, number: int) -> bool:
+        """Whether this commit is to be kept."""
+        return number % self.every == 0 and time.monotonic() >= self.written + _COMMIT_SECONDS
+
+    def write(self, number: int, content: bytes) -> None:
+        """Keeps it; OSError."""
+        durable.write(self.directory, self.job, number, content)
+        self.written = time.monotonic()
+
+    def newest(self) -> tuple[int, bytes]:
+        """The last one of this job; CommitError."""
+        return durable.newest(self.directory, self.job)
+
+
+def job_of(key: bytes) -> str:
+    """A name for the job that tells nothing of its key."""
+    return hmac.digest(key, b"horovod durable commits", "sha256")[:8].hex()
 
 
 class _Notices:
@@ -134,6 +169,8 @@ class _Worker:
         self.generation = 0  # the last world that stood
         self.culprit: Culprit | None = None  # whom the engine of that world has accused
         self.why = "it has just started"
+        self.disk: Disk | None = None
+        self.reported = -math.inf  # when the last commit was
         self.process_sets: Sequence[ProcessSet] | str | None = None  # of the first init()
 
 
@@ -177,9 +214,23 @@ def unsubscribe(listener: Listener) -> None:
 
 
 def report(message: Message) -> None:
-    """Tells the launcher, as far as that is possible; never blocks and never raises."""
-    if _worker.client is not None:
-        _worker.client.send(message)
+    """Tells the launcher, as far as that is possible; never blocks and never raises.
+
+    Of commits at most one a second: the others it hears of at the next enlistment.
+    """
+    if _worker.client is None:
+        return
+    if message.get("type") == "commit":
+        now = time.monotonic()
+        if now < _worker.reported + _COMMIT_SECONDS:
+            return
+        _worker.reported = now
+    _worker.client.send(message)
+
+
+def disk() -> Disk | None:
+    """Where commits are kept on disk, if they are to be."""
+    return _worker.disk
 
 
 # For startup.py
@@ -206,7 +257,7 @@ def check(config: Config, comm: object) -> None:
 
 def begin(config: Config, connect: Connect) -> Session:
     """Enlists and connects, again and again until a world stands."""
-    me = _introduce()
+    me = _introduce(config)
     while True:
         client, place = _enlist(me, config)
         began = time.monotonic()
@@ -233,7 +284,7 @@ def ended(culprit: Culprit | None) -> None:
     _worker.assignment = None
 
 
-def _introduce() -> ElasticWorker:
+def _introduce(config: Config) -> ElasticWorker:
     if _worker.me is None:
         me = ElasticWorker.detect(identities.environment())
         assert me is not None  # enabled()
@@ -241,7 +292,9 @@ def _introduce() -> ElasticWorker:
         _worker.me = me
         _worker.client = NoticeClient(me, _notices.on_message)
         state.on_fork.append(_after_fork_in_child)
-        preemption.install(_worker.client)
+        preemption.install(_worker.client, config.preemption_grace)
+        if config.commit_dir is not None:
+            _worker.disk = Disk(Path(config.commit_dir), job_of(me.key), config.commit_every)
     return _worker.me
 
 

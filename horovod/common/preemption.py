@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from horovod._bootstrap.notices import NoticeClient
 
-_GRACE = "HOROVOD_PREEMPTION_GRACE"  # seconds that a warning leaves, as the launcher was told
-_DEFAULT_SECONDS = 30.0
-
 _libc = ctypes.CDLL(None)
 _libc.signal.restype = ctypes.c_void_p
 _libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
@@ -27,6 +24,7 @@ _libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
 class _Warning:
     def __init__(self) -> None:
         self.client: NoticeClient | None = None
+        self.seconds = 0.0  # that a warning leaves, as the launcher was told
         self.given = False  # SIGTERM has come
         self.ending = False  # the launcher ends this worker
 
@@ -34,12 +32,12 @@ class _Warning:
 _warning = _Warning()
 
 
-def install(client: NoticeClient) -> None:
+def install(client: NoticeClient, seconds: float) -> None:
     """Does nothing if the user handles SIGTERM, or in another thread than the main one."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        _warning.client = client
+        _warning.client, _warning.seconds = client, seconds
         signal.signal(signal.SIGTERM, _on_sigterm)
 
 
@@ -63,17 +61,10 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
     if repeated or _warning.ending or client is None or not client.connected:
         _end()
         return
-    client.send({"type": "leaving", "seconds": _seconds()})
+    client.send({"type": "leaving", "seconds": _warning.seconds})
 
 
 def _end() -> None:
     """What the signal does by default. Not through Python, whose main thread may be busy."""
     _libc.signal(signal.SIGTERM, None)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _seconds() -> float:
-    try:
-        return max(0.0, float(os.environ.get(_GRACE, _DEFAULT_SECONDS)))
-    except ValueError:
-        return _DEFAULT_SECONDS

@@ -194,7 +194,9 @@ def test_leaving_host() -> None:
     model = Model(start=4, least=2).begin(a=2, b=2)
     model.apply(changes.agent_leaving, "b", "SIGTERM")
     assert model.decisions[-1].notify == HostUpdateResult.removed
-    model.enlist(AB, commit=5)
+    model.exit("b[1]", 1)
+    assert model.state.hosts["b"].not_before == 0.0, "what fails on its way out is not held against it"
+    model.enlist(AB[:3], commit=5)
     assert model.world == ["a[0]", "a[1]"]
     model.finish_leaving()
     assert model.state.hosts["b"].agent is Agent.NONE and "goes away" in model.decision.why["b"]
@@ -296,6 +298,7 @@ def test_futile_resets() -> None:
     for _ in range(3):
         assert model.decision.stop is None
         model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
+        assert model.decisions[-1].world and model.decisions[-1].sync, "what was taken back may differ"
     model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
     stop = model.decision.stop
     assert stop is not None and stop.code == 1 and "shapes differ" in stop.text
@@ -354,6 +357,31 @@ def test_state_is_never_lost_silently() -> None:
     assert stop is not None and "nobody who is left has the state" in stop.text
 
 
+def test_a_commit_on_disk_takes_the_place_of_survivors() -> None:
+    model = Model(start=2, least=1, elastic_timeout=10, durable=True).begin(a=1, b=1)
+    model.apply(changes.committed, 1, 7)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is None and math.isfinite(model.decision.look_again)
+    model.discover(a=1, b=1, c=1)
+    model.enlist(["c[0]"])
+    assert model.world == ["c[0]"]
+    formed = next(each for each in reversed(model.decisions) if each.world is not None)
+    assert formed.load and formed.sync and formed.source == 0
+    # Nobody has the state but the disk; if that world is lost, too, it goes on waiting, but not for ever.
+    model.exit("c[0]", -9)
+    assert model.decision.stop is None
+    model.step(10.5)
+    assert model.decision.stop is not None and "Timed out" in model.decision.stop.text
+
+
+def test_without_a_commit_there_is_nothing_on_disk() -> None:
+    model = Model(start=2, least=1, durable=True).begin(a=1, b=1)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is not None
+
+
 def test_every_sequence_of_events() -> None:
     """Whatever happens: ranks are a permutation, nobody dead is in a world, somebody has the newest
     state, and nothing waits for ever."""
@@ -374,6 +402,7 @@ def _fuzz(chance: random.Random, name: str) -> None:
         cooldown=chance.choice([None, (1, 8)]),
         failures_before_blacklist=chance.choice([1, 3, 50]),
         warm_join=chance.random() < 0.8,
+        durable=chance.random() < 0.3,
     )
     hosts = {host: chance.randint(1, 3) for host in "abc"}
     model.discover(**hosts)

@@ -364,6 +364,31 @@ class Config(WithoutEffect):
         "Elastic jobs: ranks that are there hear of new ones when these have reached hvd.init(), rather than "
         "when they are started.",
     )
+    preemption_grace: float = knob(
+        float,
+        30.0,
+        "HOROVOD_PREEMPTION_GRACE",
+        LAUNCHER,
+        "Elastic jobs: time that a host which is taken away gets to leave in order. Set by horovodrun.",
+        unit="s",
+        minimum=0,
+    )
+    commit_dir: str | None = knob(
+        str,
+        None,
+        "HOROVOD_COMMIT_DIR",
+        LAUNCHER,
+        "Elastic jobs: directory that all hosts share, where commits are kept for the case that nobody who "
+        "has the state is left. Set by horovodrun's --commit-dir.",
+    )
+    commit_every: int = knob(
+        int,
+        1,
+        "HOROVOD_COMMIT_EVERY",
+        LAUNCHER,
+        "Elastic jobs: every so many commits one is kept there, but at most one a second.",
+        minimum=1,
+    )
     env_exclude: str = knob(
         str,
         "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",

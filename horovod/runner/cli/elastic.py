@@ -106,6 +106,7 @@ def _limits(args: argparse.Namespace, config: Config) -> Limits:
         cooldown=cooldown,
         failures_before_blacklist=args.failures_before_blacklist or 1,
         warm_join=config.elastic_warm_join,
+        durable=args.commit_dir is not None,
         fixed=args.host_discovery_script is None,
     )
 
@@ -168,10 +169,14 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
     interfaces = tuple(name for name in request.interfaces.split(",") if name)
     grace = _DEFAULT_GRACE if args.preemption_grace is None else args.preemption_grace
 
+    further = {"HOROVOD_PREEMPTION_GRACE": f"{grace:g}"}
+    if args.commit_dir is not None:
+        further["HOROVOD_COMMIT_DIR"] = os.path.abspath(args.commit_dir)
+
     def environment_of(host: str, remote: bool, endpoint: Endpoint) -> dict[str, str]:
         return environment.common(
             environ,
-            {**request.settings, "HOROVOD_PREEMPTION_GRACE": f"{grace:g}"},
+            {**request.settings, **further},
             request.interfaces,
             *endpoint,
             key,

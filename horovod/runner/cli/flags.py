@@ -25,6 +25,7 @@ ELASTIC_ONLY = {
     "--failures-before-blacklist": "failures_before_blacklist",
     "--preemption-grace": "preemption_grace",
     "--events-file": "events_file",
+    "--commit-dir": "commit_dir",
 }
 
 
@@ -234,6 +235,13 @@ class FlagParser:
             type=seconds,
             metavar="S",
             help="seconds that a host which is taken away gets to leave in order (default 30)",
+        )
+        self._add(
+            group,
+            "--commit-dir",
+            metavar="DIR",
+            help="keep commits in a directory that all hosts share, and go on from the last one if nobody "
+            "who has the state is left",
         )
         self._add(
             group, "--events-file", metavar="FILE", help="append a line of JSON for each change of the ranks"

@@ -66,7 +66,7 @@ def agent_stopping(now: float, state: State, name: str) -> State:
 def agent_ended(now: float, state: State, name: str) -> State:
     """An agent that was told to stop, or had said that it would, is gone with all its workers."""
     for worker in _of(state, name):
-        state = _end(state, worker, Phase.FAILED, "it ended with its host")
+        state = _end(now, state, worker, Phase.FAILED, "it ended with its host")
     return tick(now, _change_host(state, name, agent=Agent.NONE))
 
 
@@ -76,9 +76,9 @@ def agent_lost(now: float, state: State, name: str, what: str, jitter: float) ->
     state = _change_host(state, name, agent=Agent.NONE)
     for worker in workers:
         if worker.phase in LIVING and state.workers[worker.id].phase in LIVING:
-            state = _failed(state, worker, 1, f"was lost with its host: {what}")
+            state = _failed(now, state, worker, 1, f"was lost with its host: {what}")
         else:
-            state = _end(state, worker, Phase.FAILED, what)
+            state = _end(now, state, worker, Phase.FAILED, what)
     return tick(now, _blame(now, state, name, what, jitter, whole=True))
 
 
@@ -182,13 +182,13 @@ def exited(now: float, state: State, number: int, code: int, what: str, jitter: 
     if worker is None or worker.phase not in PRESENT:
         return state
     if worker.phase not in LIVING:  # our own doing
-        return tick(now, _end(state, worker, Phase.FAILED, what))
+        return tick(now, _end(now, state, worker, Phase.FAILED, what))
     first = state.generation == 0
     if code == 0 and (first or number in state.members):
         state = _put_worker(state, replace(worker, phase=Phase.FINISHED, since=now))
         return tick(now, replace(state, finished=(*state.finished, number)))
     text = f"{worker.name} {what}" if code else f"{worker.name} exited with code 0 before it joined the job"
-    state = _failed(state, worker, code or 1, what)
+    state = _failed(now, state, worker, code or 1, what)
     return tick(now, _blame(now, state, worker.host, text, jitter))
 
 
@@ -196,7 +196,7 @@ def condemned(now: float, state: State, number: int, text: str, jitter: float) -
     """The launcher ends a worker that does not react: a failure of its host."""
     worker = state.workers[number]
     host = worker.host
-    state = _failed(state, worker, -9, text)
+    state = _failed(now, state, worker, -9, text)
     state = _put_worker(state, replace(worker, phase=Phase.CONDEMNED, since=now, why=text))
     return tick(now, _blame(now, state, host, f"{worker.name}: {text}", jitter))
 
@@ -313,17 +313,17 @@ def _blame(now: float, state: State, name: str, text: str, jitter: float, whole:
     )
 
 
-def _failed(state: State, worker: Worker, code: int, what: str) -> State:
+def _failed(now: float, state: State, worker: Worker, code: int, what: str) -> State:
     failure = Failure(worker.id, worker.name, worker.rank, code, what)
-    state = _end(state, worker, Phase.FAILED, what)
+    state = _end(now, state, worker, Phase.FAILED, what)
     return replace(state, failures=(*state.failures, failure))
 
 
-def _end(state: State, worker: Worker, phase: Phase, why: str) -> State:
+def _end(now: float, state: State, worker: Worker, phase: Phase, why: str) -> State:
     if worker.id in state.members:  # its end matters until there is another world
         if state.workers[worker.id].phase in (Phase.FINISHED, Phase.FAILED):
             return state
-        return _put_worker(state, replace(worker, phase=phase, why=why))
+        return _put_worker(state, replace(worker, phase=phase, since=now, why=why))
     return replace(
         state, workers={number: each for number, each in state.workers.items() if number != worker.id}
     )

@@ -416,7 +416,7 @@ class ElasticJob(ElasticAgents):
                 "source": decision.source,
                 "reason": decision.reason,
                 "sequence": self._sequence,
-                "load": False,
+                "load": decision.load,
             }
             self._output.renumber(worker.id, place.rank)
             self._ranks[worker.id] = place.rank

@@ -63,6 +63,7 @@ class Decision:
     notify: HostUpdateResult = HostUpdateResult.no_update
     announced: tuple[Slot, ...] = ()  # what the notice is about
     waiting: str = ""  # what the waiting workers wait for
+    load: bool = False  # the source takes the state from disk
 
 
 def membership(now: float, state: State) -> Decision:
@@ -138,9 +139,11 @@ def _over(now: float, state: State) -> Stop | None:
         if running or (not state.generation and _unstaffed(now, state)):
             return None
         return Stop(0, "") if first is None else Stop(_shell_code(first.code), "", first)
-    if first is not None and not running and not (state.generation == 0 and changes.eligible(now, state)):
+    alone = _only_on_disk(state)  # then new hosts may still come
+    fresh = state.generation == 0 and changes.eligible(now, state)
+    if first is not None and not running and not fresh and not alone:
         return Stop(_shell_code(first.code), "", first)
-    if members:
+    if members and not (state.limits.durable and state.newest >= 0):
         hosts = {worker.host for worker in members}
         if first is not None and all(now < state.hosts[name].not_before for name in hosts):
             text = f"every host of the job has failed: {_names(sorted(hosts))}"
@@ -155,18 +158,26 @@ def _over(now: float, state: State) -> Stop | None:
                 "must overlap with old ones",
                 first,
             )
-        if state.futile >= FUTILE_RESETS:
-            return Stop(
-                1,
-                f"{FUTILE_RESETS} resets in a row changed no rank and saw no commit, so the error is the "
-                f"program's own: {state.accusation or 'see the output of the ranks'}",
-                first,
-            )
+    if members and state.futile >= FUTILE_RESETS:
+        return Stop(
+            1,
+            f"{FUTILE_RESETS} resets in a row changed no rank and saw no commit, so the error is the "
+            f"program's own: {state.accusation or 'see the output of the ranks'}",
+            first,
+        )
     if _hopeless(now, state):
         lost = [f"{host.name}: {host.why}" for host in state.hosts.values() if not changes.usable(now, host)]
         text = f"the job could not be started: {_names(lost)}"
         return Stop(1 if first is None else _shell_code(first.code), text, first)
     return _out_of_time(now, state, first)
+
+
+def _only_on_disk(state: State) -> bool:
+    """Whether nobody who has the state of the training lives, but it was kept."""
+    members = [state.workers[number] for number in state.members]
+    return (
+        state.limits.durable and state.newest >= 0 and not any(worker.phase in LIVING for worker in members)
+    )
 
 
 def _hopeless(now: float, state: State) -> bool:
@@ -204,6 +215,8 @@ def _patience_ends(state: State) -> float:
     if state.generation == 0:
         return math.inf if state.short_since is None else state.short_since + timeout
     waiting = [worker.since for worker in state.workers.values() if worker.phase is Phase.ENLISTED]
+    if _only_on_disk(state):
+        waiting.append(max(state.workers[number].since for number in state.members))
     # A little later than those who have not come are given up: perhaps enough are there.
     return min(waiting, default=math.inf) + timeout + changes.SILENT_GRACE
 
@@ -280,7 +293,7 @@ def _world(state: State, slots: Sequence[Slot], gone: set[int]) -> tuple[list[Wo
         if len(wanted) < limits.start:
             return None, f"{limits.start} slots, of which {len(wanted)} are there"
         return (chosen, "") if not missing else (None, _names(missing))
-    if not any(worker.phase is Phase.ENLISTED for worker in chosen):
+    if not any(worker.phase is Phase.ENLISTED for worker in chosen) and not _only_on_disk(state):
         return None, ""
     absent = [
         f"rank {state.workers[number].rank} ({state.workers[number].name})"
@@ -309,7 +322,7 @@ def _with_world(state: State, decision: Decision, world: list[Worker]) -> Decisi
         return Decision(decision.why, decision.look_again, stop=Stop(1, text, first))
     numbers = tuple(worker.id for worker in world)
     newest = max(worker.commit for worker in world)
-    if state.newest >= 0 > newest:
+    if state.newest >= 0 > newest and not limits.durable:
         text = "nobody who is left has the state of the training"
         return Decision(decision.why, decision.look_again, stop=Stop(1, text, None))
     same = newest >= 0 and all(worker.commit == newest and worker.generation > 0 for worker in world)
@@ -328,6 +341,7 @@ def _with_world(state: State, decision: Decision, world: list[Worker]) -> Decisi
         why=decision.why,
         look_again=decision.look_again,
         world=numbers,
+        load=state.newest >= 0 > newest,
         source=next(rank for rank, worker in enumerate(world) if worker.commit == newest),
         sync=not same or rolled_back,
         futile=state.futile + 1 if repeated else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import torch
@@ -45,6 +46,14 @@ class StateHandler:
     def reset(self) -> None:
         """What is to be done when the ranks have changed; nothing by default."""
 
+    def durable(self) -> Any:
+        """What was saved, for a file: something that can be pickled."""
+        raise NotImplementedError(f"{type(self).__name__} has no commits on disk: leave out --commit-dir")
+
+    def load_durable(self, saved: Any) -> None:
+        """Takes what durable() has given, as if it had been saved here; restore() follows."""
+        raise NotImplementedError(f"{type(self).__name__} has no commits on disk: leave out --commit-dir")
+
     def set_value(self, value: Any) -> None:
         """Another object takes the place of this one, and is saved."""
         self.value = value
@@ -67,6 +76,14 @@ class _StatefulHandler(StateHandler):
         """Loads what was saved."""
         # A copy: some keep the tensors that they are given.
         self.value.load_state_dict(host_copy(self._saved))
+
+    def durable(self) -> Any:
+        """The copy of its state_dict()."""
+        return self._saved
+
+    def load_durable(self, saved: Any) -> None:
+        """Takes it."""
+        self._saved = saved
 
     def sync(self) -> None:
         """Broadcasts the state_dict()."""
@@ -186,6 +203,19 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
+
+    def _durable(self) -> bytes:
+        file = io.BytesIO()
+        parts = {name: handler.durable() for name, handler in self._handlers.items()}
+        torch.save({"objects": super()._durable(), "handlers": parts}, file)
+        return file.getvalue()
+
+    def _load_durable(self, content: bytes) -> None:
+        # The user's own file, and not only tensors
+        loaded = torch.load(io.BytesIO(content), weights_only=False, map_location="cpu")
+        for name, handler in self._handlers.items():
+            handler.load_durable(loaded["handlers"][name])
+        super()._load_durable(loaded["objects"])
 
     def sync(self) -> None:
         """Gives all ranks the values of rank `source_rank()`, and saves them. A collective."""
