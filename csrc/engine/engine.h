@@ -70,6 +70,9 @@ class Engine {
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
+  // Why it has been aborted, and by whose fault; no error if it has not.
+  Status failure() const { return abort_->reason(); }
+
   Recorder& recorder() { return recorder_; }
   void mark(const char* name, int phase);
   Notices& notices() { return notices_; }

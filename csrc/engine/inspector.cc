@@ -125,7 +125,7 @@ void Inspector::look() {
   std::vector<Pending> pending;
   for (Stalls::Report& report : stalls_.update(votes, states())) {
     if (report.kind != Stalls::Report::Kind::kResolved) metrics_->stalls.add();
-    pending.push_back({std::move(report), 0, {}, {}, ""});
+    pending.push_back({std::move(report), 0, {}, {}, "", -1});
   }
   metrics_->stalled.set(stalls_.stalled());
   if (stop > 0 && !votes.empty() && votes.front().seconds >= stop) {
@@ -133,7 +133,12 @@ void Inspector::look() {
     Stalls::Report last;
     last.text = "The job ends because of this; where the ranks are:";
     for (size_t rank = 0; rank < peers_.size(); ++rank) last.ask.push_back(static_cast<int>(rank));
-    pending.push_back({std::move(last), 0, {}, {}, Stalls::reason_to_stop(votes.front(), stop)});
+    pending.push_back({std::move(last),
+                       0,
+                       {},
+                       {},
+                       Stalls::reason_to_stop(votes.front(), stop),
+                       votes.front().missing.empty() ? -1 : votes.front().missing.front()});
   }
   for (Pending& each : pending) {
     if (!knobs_.stall_stacks) each.report.ask.clear();
@@ -165,7 +170,7 @@ void Inspector::tell_finished_reports() {
   }
   for (const Pending& each : finished) {
     tell(each);
-    if (!each.stop_reason.empty()) abort_->raise(Status::unknown(each.stop_reason));
+    if (!each.stop_reason.empty()) abort_->raise(Status::unknown(each.stop_reason).blame(each.culprit));
   }
 }
 
@@ -242,13 +247,15 @@ void Inspector::check_slow_rank() {
 // ---- stacks
 
 void Inspector::stacks(int rank, uint32_t number, int how, const std::string& text) {
+  bool requested = false;  // otherwise it is for a report
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    requested = requested_.count(number) > 0;
     for (Pending& each : pending_)
       if (each.number == number) each.stacks[rank] = {how, text};
   }
   changed_.notify_all();
-  notices_->push({HVD_EVENT_STACKS, rank, number, how, text});
+  if (requested) notices_->push({HVD_EVENT_STACKS, rank, number, how, text});
 }
 
 uint32_t Inspector::ask_stacks(int rank, const std::string& reason) {
@@ -260,6 +267,7 @@ uint32_t Inspector::ask_stacks(int rank, const std::string& reason) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     asked = ++last_number_;
+    requested_.insert(asked);
   }
   for (int each : ranks) sources_.ask(each, asked, reason);
   return asked;

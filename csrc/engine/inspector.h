@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -71,6 +72,7 @@ class Inspector {
     Clock::time_point deadline;
     std::map<int, Stack> stacks;
     std::string stop_reason;  // not empty: the job ends then
+    int culprit = -1;         // who is to blame for that
   };
 
   void run();
@@ -100,6 +102,7 @@ class Inspector {
   std::condition_variable changed_;
   bool stopped_ = false;
   uint32_t last_number_ = 0;
+  std::set<uint32_t> requested_;  // numbers of ask_stacks()
   std::vector<Summary> board_;
   std::vector<Pending> pending_;
   std::thread thread_;

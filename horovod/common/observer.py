@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from horovod import _core
@@ -79,8 +79,11 @@ def _short(path: str) -> str:
 class Observer:
     """The thread, and the signal for the case that it can't answer."""
 
-    def __init__(self, engine: _core.Engine, stack_signal: int | None) -> None:
+    def __init__(
+        self, engine: _core.Engine, stack_signal: int | None, peers: Sequence[tuple[str, int]]
+    ) -> None:
         self._engine = engine
+        self._peers = peers  # hosts and process ids of the ranks
         self._answers: dict[int, dict[int, str]] = {}
         self._changed = threading.Condition()
         self._handler = None if stack_signal is None else _Handler(engine, stack_signal)
@@ -115,10 +118,13 @@ class Observer:
                 if event.number in self._answers:
                     self._answers[event.number][event.rank] = event.text
                     self._changed.notify_all()
+            host, pid = self._peers[event.rank]
             tell(
                 {
                     "event": "stacks",
                     "rank": event.rank,
+                    "host": host,
+                    "pid": pid,
                     "text": event.text,
                     "how": _HOW.get(event.how, "proc"),
                 }

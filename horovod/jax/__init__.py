@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.objects import allgather_object, broadcast_object
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.session import state as _state
-from horovod.errors import HorovodInternalError
 from horovod.jax import compiled as _compiled
 from horovod.jax import ops as _ops
 from horovod.jax.compression import Compression
@@ -21,16 +20,12 @@ from horovod.jax.ops import *  # noqa: F403
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "ProcessSet",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "global_process_set",
+    "elastic",
     "grad",
-    "remove_process_set",
     "value_and_grad",
 ]
 __all__ += _common.__all__
@@ -39,7 +34,11 @@ __all__ += _ops.__all__
 # JAX's own function at exit, which waits for what is under way, comes after ours.
 _state.before_shutdown.append(_compiled.wait_for_programs)
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.jax import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import keras as _keras
@@ -11,8 +12,6 @@ from horovod._keras.api import Api as _Api
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.keras import callbacks
 
 _api = _Api(_keras)
@@ -29,19 +28,15 @@ reducescatter = _api.reducescatter
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
-    "global_process_set",
+    "elastic",
     "load_model",
     "reducescatter",
-    "remove_process_set",
 ]
 __all__ += _common.__all__
 
@@ -79,7 +74,11 @@ def DistributedOptimizer(
     )
 
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.keras import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

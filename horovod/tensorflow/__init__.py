@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.tensorflow import op_gradients as _op_gradients  # noqa: F401  # registers them
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
@@ -57,13 +55,10 @@ __all__ = [
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "HorovodInternalError",
     "LocalGradientAggregationHelper",
     "PartialDistributedGradientTape",
-    "ProcessSet",
     "SyncBatchNormalization",
     "_executing_eagerly",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -76,7 +71,7 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "check_num_rank_power_of_2",
-    "global_process_set",
+    "elastic",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -87,13 +82,13 @@ __all__ = [
     "process_set_included_op",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
     "size_op",
 ]
 __all__ += _common.__all__
 
 # Keras takes seconds to import, and not every program uses it.
 if TYPE_CHECKING:
+    from horovod.tensorflow import elastic
     from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
@@ -101,6 +96,8 @@ _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
 if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         if name not in _LAZY:
             raise _absent.missing_attribute(__name__, name)
         return getattr(importlib.import_module(_LAZY[name]), name)

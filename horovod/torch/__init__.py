@@ -1,13 +1,12 @@
 """Collectives on torch tensors: `import horovod.torch as
 hvd`, then hvd.init() and the functions below."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.torch import mpi_ops
 from horovod.torch import ops as _ops
 from horovod.torch.compression import Compression
@@ -25,23 +24,23 @@ from horovod.torch.sync_batch_norm import SyncBatchNorm
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "ProcessSet",
     "SyncBatchNorm",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "global_process_set",
+    "elastic",
     "mpi_ops",
-    "remove_process_set",
     "sparse_allreduce_async",
 ]
 __all__ += _common.__all__
 __all__ += _ops.__all__
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.torch import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

@@ -5,6 +5,7 @@ For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy 
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as _tf
@@ -13,8 +14,6 @@ from horovod import _absent
 from horovod._keras.api import Api as _Api
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.tensorflow.keras import callbacks
 
 _api = _Api(_tf.keras)
@@ -32,23 +31,23 @@ reducescatter = _api.reducescatter
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
-    "global_process_set",
+    "elastic",
     "load_model",
     "reducescatter",
-    "remove_process_set",
 ]
 __all__ += _common.__all__
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.tensorflow.keras import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)
