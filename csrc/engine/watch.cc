@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 
 #include "base/thread.h"
@@ -26,7 +27,9 @@ constexpr int kPatience = 10;
 Clock::time_point last_arrival(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
+  constexpr socklen_t kNeeded = offsetof(tcp_info, tcpi_last_data_recv) + sizeof info.tcpi_last_data_recv;
   if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (size < kNeeded) return {};  // an emulated kernel tells less, and 0 would mean now
   return Clock::now() - std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 

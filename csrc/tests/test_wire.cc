@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "check.h"
+#include "plain_keys.h"
 #include "wire/channel.h"
 #include "wire/messages.h"
 
@@ -25,12 +26,7 @@ std::string hex(const Code& code) {
   return text;
 }
 
-Keys keys(uint8_t send, uint8_t receive) {
-  Keys made{};
-  made.send.fill(send);
-  made.receive.fill(receive);
-  return made;
-}
+constexpr auto keys = plain_keys<Keys>;
 
 // The bytes of some frames as a channel sends them, and an end that is to receive them.
 struct Line {

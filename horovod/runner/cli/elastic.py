@@ -217,7 +217,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
             )
             job = ElasticJob(plan, server)
             code = job.run()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:
