@@ -139,7 +139,8 @@ def test_a_rank_is_stopped(start: Start, framework: str, stopped: int, lag: Lag)
         *FOUR,
         hosts=BOTH,
         faults=[fault(stopped, how="stop", batch=3)],
-        environment={"HOROVOD_PEER_TIMEOUT_SECONDS": "3"},
+        # The latter, as the names of the hosts differ.
+        environment={"HOROVOD_PEER_TIMEOUT_SECONDS": "3", "HOROVOD_HOST_TIMEOUT_SECONDS": "3"},
     )
     job.succeed()
     assert job.sizes() == [4, 2, 2]
