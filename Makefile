@@ -12,18 +12,22 @@ SECONDS ?= 600
 CONFIGS ?=
 TF_VERSIONS ?= 2.13 2.16 2.18
 JAX_VERSIONS ?= 0.5.3 0.6.2 0.10.2
+LIGHTNING_VERSIONS ?= 2.2.5 2.4.0
 # What the wheels of `make wheels` are for: the oldest glibc that has all we call, and manylinux's oldest of today.
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy test test-core test-python test-slow soak test-mpi test-mxnet test-tf-versions test-jax-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy demo-elastic test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
+	@echo "make demo-elastic  kills and adds ranks of a training, which ends with the same weights as an undisturbed one"
 	@echo "make test    all tests: the C++ core's and the Python ones"
 	@echo "make test-tf-versions    one wheel with each of TensorFlow $(TF_VERSIONS) (TF_VERSIONS=)"
 	@echo "make test-jax-versions   one wheel with each of JAX $(JAX_VERSIONS) (JAX_VERSIONS=)"
+	@echo "make test-lightning-versions   older versions of Lightning, $(LIGHTNING_VERSIONS) (LIGHTNING_VERSIONS=)"
 	@echo "make test-slow   what 'make test' leaves out: all faults, more ranks"
+	@echo "make test-elastic   ranks that come and go: every scenario with every framework"
 	@echo "make soak    random collectives over every transport, each result checked: $(SECONDS) s each (SECONDS=, CONFIGS=)"
 	@echo "make test-mpi   the MPI engine, over Open MPI and MPICH"
 	@echo "make test-mxnet   MXNet, and the package with the old numpy it needs; in .venv-mxnet"
@@ -80,10 +84,15 @@ demo: $(VENV)/.demo-tools
 	@echo
 	@echo "Next: open $(DEMO)/report/report.html, read docs/tutorial.md, or try"
 	@echo "  $(BIN)/horovodrun -np 2 examples/keras/keras_mnist_advanced.py    warm-up, schedule, augmentation"
+	@echo "  $(BIN)/horovodrun -np 2 --timeline t.json --dashboard ...             where the time goes, and how it is going"
 	@echo "  $(BIN)/python examples/scaling_plot.py                            1, 2 and 4 processes compared"
 
 demo-numpy: $(VENV)/.installed
 	$(BIN)/horovodrun -np 2 $(BIN)/python examples/numpy/digits.py
+
+demo-elastic: $(VENV)/.installed
+	@mkdir -p $(DEMO)
+	@$(BIN)/python examples/elastic/demo.py --picture $(DEMO)/elastic.svg
 
 test: test-core test-python
 
@@ -102,9 +111,16 @@ test-tf-versions: wheel
 test-jax-versions: wheel
 	PYTHON=$(PYTHON) tests/jax/versions.sh dist/*.whl $(JAX_VERSIONS)
 
+test-lightning-versions: $(VENV)/.installed $(VENV)/.test-tools
+	tests/lightning/versions.sh $(BIN)/python $(LIGHTNING_VERSIONS)
+
 # What takes too long for every time: the full matrix of faults, more ranks, other numbers of processes.
 test-slow: $(VENV)/.installed $(VENV)/.test-tools
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+# Every scenario of elastic jobs with every framework; those between hosts need root.
+test-elastic: $(VENV)/.installed $(VENV)/.test-tools
+	$(BIN)/python -m pytest tests/elastic -m "slow or not slow" $(PYTEST_ARGS)
 
 # One line for each configuration, as shm-3; logs in build/soak.
 soak: $(VENV)/.installed $(VENV)/.test-tools
@@ -202,10 +218,10 @@ $(ARM_LIBCRYPTO):
 	tests/packaging/aarch64_libcrypto.sh build/aarch64-libcrypto
 
 # The core's tests for ARM, by the compiler of its wheel (tests call more of glibc), on an emulated processor with Debian's glibc.
-# Left out: the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB; the count of what connections
-# have sent, of which qemu 7.2 does not pass on what the kernel says (TCP_INFO); and threads with too large a stack, for which it
-# looks for room for longer than the test waits.
-NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts,an_engine_without_threads_fails_with_the_reason
+# Left out: the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB; what connections have sent, and when
+# something came, of which qemu 7.2 does not pass on what the kernel says (TCP_INFO); and threads with too large a stack, for which
+# it looks for room for longer than the test waits.
+NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts,what_comes_on_the_control_connection_is_a_sign_of_life,an_engine_without_threads_fails_with_the_reason
 test-aarch64: $(VENV)/.wheel-tools $(ARM_LIBCRYPTO)
 	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
 		{ echo "needs other programs: apt-get install qemu-user libc6-arm64-cross" >&2; exit 1; }

@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
-from pathlib import Path
 
-from links import LINK_TARGET, MIB, Hosts, Line, circumstances, measure, why_not
+from links import LINK_TARGET, MIB, Hosts, Line, links_parser, measure, measure_on_hosts
 from section import Section
+
+from horovod.bench.options import positive
 
 SECTION = Section(
     "encryption",
@@ -63,43 +63,19 @@ def table(measured: Measured) -> str:
     return "\n".join(rows)
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Measures what encryption costs between hosts.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--gbit", type=float, default=1.0, help="rate of each host's link in Gbit/s")
-    parser.add_argument("--mib", type=int, default=64, help="size of the tensor")
-    parser.add_argument("--runs", type=int, default=4, help="jobs of each kind")
-    parser.add_argument("--repetitions", type=int, default=5, help="allreduces of each job")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
-    options = parser.parse_args()
-    if options.gbit <= 0 or min(options.mib, options.runs, options.repetitions) < 1:
-        parser.error("--gbit must be above 0, --mib, --runs and --repetitions at least 1")
-    return options
-
-
 def main() -> int:
     """Entry point."""
-    options = parse()
-    reason = why_not()
-    if reason is not None:
-        print(f"encryption.py: {reason}", file=sys.stderr)
-        return 1
-    load = circumstances(options.gbit)
-    with tempfile.TemporaryDirectory() as directory:
-        fixture = Hosts(2, Path(directory))
-        try:
-            measured = measure_all(fixture, "", options)
-            fixture.limit(f"{options.gbit * 1000:g}mbit")
-            measured = {**measure_all(fixture, f"{options.gbit:g} Gbit/s", options), **measured}
-        finally:
-            fixture.close()
-    text = f"{load}\n\n{table(measured)}"
-    print(text)
-    if options.write:
-        SECTION.write(text)
-    return 0
+    parser = links_parser("Measures what encryption costs between hosts.")
+    parser.add_argument("--runs", type=positive, default=4, help="jobs of each kind")
+    parser.set_defaults(repetitions=5)
+    options = parser.parse_args()
+
+    def measured(fixture: Hosts) -> str:
+        unlimited = measure_all(fixture, "", options)
+        fixture.limit(f"{options.gbit * 1000:g}mbit")
+        return table({**measure_all(fixture, f"{options.gbit:g} Gbit/s", options), **unlimited})
+
+    return measure_on_hosts(2, SECTION, options, measured)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,10 @@ SECTION = Section(
     """
 ## JAX
 
-`python benchmarks/jax_step.py --write`: contenders in turns in the same two processes, which begin each
-round together; figures are medians over the rounds. *numpy* is the same operation through `horovod.numpy`;
-*plain* is the same training without Horovod, in both processes at the same time but each for itself.
+`python benchmarks/jax_step.py --write`: contenders in turns in the same two processes, which begin
+each round together; figures are medians over the rounds. *numpy* is the same operation through
+`horovod.numpy`; *plain* is the same training without Horovod, in both processes at the same time
+but each for itself.
 """,
 )
 

@@ -10,17 +10,19 @@ switch that passes only so many bits in either direction.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from flags import above_zero, circumstances, new_parser
 from section import Section
+
+from horovod.bench.options import positive
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[1:1] = [str(ROOT / "tests" / "cluster"), str(ROOT / "tests" / "support")]
@@ -101,48 +103,44 @@ def table(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-def circumstances(gbit: float) -> str:
-    return (
-        f"{gbit:g} Gbit/s, all hosts on {os.cpu_count()} cores, Linux {platform.release()}, "
-        f"Python {platform.python_version()}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}."
-    )
+def links_parser(description: str) -> argparse.ArgumentParser:
+    parser = new_parser(description)
+    parser.add_argument("--gbit", type=above_zero, default=1.0, help="rate of each host's link in Gbit/s")
+    parser.add_argument("--mib", type=positive, default=64, help="size of the tensor")
+    parser.add_argument("--repetitions", type=positive, default=7, help="allreduces of each job")
+    return parser
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Measures allreduce over links of a given rate.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--gbit", type=float, default=1.0, help="rate of each host's link in Gbit/s")
-    parser.add_argument("--mib", type=int, default=64, help="size of the tensor")
-    parser.add_argument("--repetitions", type=int, default=7, help="how often it is reduced")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
-    options = parser.parse_args()
-    if options.gbit <= 0 or options.mib < 1 or options.repetitions < 1:
-        parser.error("--gbit must be above 0, --mib and --repetitions at least 1")
-    return options
+def measure_on_hosts(
+    count: int, section: Section, options: argparse.Namespace, table_of: Callable[[Hosts], str]
+) -> int:
+    """Makes that many hosts, prints the table that is measured on them and, with --write, keeps it."""
+    reason = why_not()
+    if reason is not None:
+        print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
+        return 1
+    load = circumstances(f"{options.gbit:g} Gbit/s, all hosts on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as directory:
+        fixture = Hosts(count, Path(directory))
+        try:
+            text = f"{load}\n\n{table_of(fixture)}"
+        finally:
+            fixture.close()
+    print(text)
+    if options.write:
+        section.write(text)
+    return 0
 
 
 def main() -> int:
     """Entry point."""
-    options = parse()
-    reason = why_not()
-    if reason is not None:
-        print(f"links.py: {reason}", file=sys.stderr)
-        return 1
-    load = circumstances(options.gbit)
-    with tempfile.TemporaryDirectory() as directory:
-        fixture = Hosts(3, Path(directory))
-        try:
-            fixture.limit(f"{options.gbit * 1000:g}mbit")
-            lines = [measure(fixture, hosts, ranks, options) for hosts in (2, 3) for ranks in (1, 2)]
-        finally:
-            fixture.close()
-    text = f"{load}\n\n{table(lines)}"
-    print(text)
-    if options.write:
-        SECTION.write(text)
-    return 0
+    options = links_parser("Measures allreduce over links of a given rate.").parse_args()
+
+    def measured(fixture: Hosts) -> str:
+        fixture.limit(f"{options.gbit * 1000:g}mbit")
+        return table([measure(fixture, hosts, ranks, options) for hosts in (2, 3) for ranks in (1, 2)])
+
+    return measure_on_hosts(3, SECTION, options, measured)
 
 
 if __name__ == "__main__":

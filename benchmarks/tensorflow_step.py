@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flags import in_turns_parser
 from section import Section
 
 SECTION = Section(
@@ -431,23 +432,15 @@ def free_ports(count: int) -> list[int]:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Training steps with TensorFlow on two processes, side by side with other ways.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--np", type=int, default=2, help="number of processes")
-    parser.add_argument("--rounds", type=int, default=15, help="how often each is measured")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long a round takes, about")
+    description = "Training steps with TensorFlow on two processes, side by side with other ways."
+    parser = in_turns_parser(description, rounds=15, seconds=1.0)
     parser.add_argument(
         "--threads", type=int, help="those of TensorFlow's pools, 0 for its default (default: one and that)"
     )
     parser.add_argument("--fit", action="store_true", help="only fit and loops beside plain ones; quicker")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.fit and options.write:
         parser.error("--write wants all tables: leave out --fit")
-    if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
-        parser.error("--np and --rounds must be at least 1, --seconds above 0")
     return options
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from flags import circumstances, in_turns_parser
 from section import Section
 from torch import nn
 
@@ -164,13 +164,6 @@ def table(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-def circumstances(np: int) -> str:
-    return (
-        f"{np} ranks on {os.cpu_count()} cores, Linux {platform.release()}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}, {datetime.date.today()}, load {os.getloadavg()[0]:.1f}."
-    )
-
-
 def rank_main(options: argparse.Namespace) -> None:
     """What every rank does."""
     torch.set_num_threads(1)
@@ -182,7 +175,7 @@ def rank_main(options: argparse.Namespace) -> None:
         world_size=hvd.size(),
         timeout=datetime.timedelta(seconds=60),
     )
-    load = circumstances(hvd.size())
+    load = circumstances(f"{hvd.size()} ranks on {os.cpu_count()} cores, torch {torch.__version__}")
     lines = [measure(work, options.rounds, options.seconds) for work in WORKS]
     if hvd.rank() == 0:
         text = f"{load}\n\n{table(lines)}"
@@ -193,24 +186,10 @@ def rank_main(options: argparse.Namespace) -> None:
     hvd.shutdown()
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Compares hvd.DistributedOptimizer with torch's DistributedDataParallel on gloo.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--np", type=int, default=2, help="number of processes")
-    parser.add_argument("--rounds", type=int, default=11, help="how often each is measured")
-    parser.add_argument("--seconds", type=float, default=0.5, help="how long a round takes, about")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
-    options = parser.parse_args()
-    if options.np < 1 or options.rounds < 1 or options.seconds <= 0:
-        parser.error("--np and --rounds must be at least 1, --seconds above 0")
-    return options
-
-
 def main() -> int:
     """Entry point; starts itself again under horovodrun."""
-    options = parse()
+    description = "Compares hvd.DistributedOptimizer with torch's DistributedDataParallel on gloo."
+    options = in_turns_parser(description, rounds=11, seconds=0.5).parse_args()
     if _STORE in os.environ:
         rank_main(options)
         return 0

@@ -211,6 +211,10 @@ HVD_API void hvd_shutdown(hvd_engine* engine);
 HVD_API void hvd_destroy(hvd_engine* engine);
 // Fails every pending and later operation here and on all peers, with `reason`.
 HVD_API void hvd_abort(hvd_engine* engine, const char* reason);
+// After a failure that ended the engine: the rank whose fault it was, as far as that is known; otherwise -1.
+// `silent`, unless NULL: 1 if that rank has not ended, but was not heard any more. Stays after
+// hvd_shutdown().
+HVD_API int32_t hvd_culprit(hvd_engine* engine, int32_t* silent);
 // In a forked child: closes the descriptors and forgets the default engine, without touching threads that do
 // not exist there. The engine must not be used there otherwise.
 HVD_API void hvd_after_fork_in_child(hvd_engine* engine);

@@ -189,6 +189,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_shutdown": (None, [c_void_p]),
     "hvd_destroy": (None, [c_void_p]),
     "hvd_abort": (None, [c_void_p, c_char_p]),
+    "hvd_culprit": (c_int32, [c_void_p, ctypes.POINTER(c_int32)]),
     "hvd_after_fork_in_child": (None, [c_void_p]),
     "hvd_submit": (c_int64, [c_void_p, c_void_p]),
     "hvd_poll": (c_int32, [c_void_p, c_int64]),

@@ -7,23 +7,16 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_ELASTIC = (
-    "elastic training is yet to come. Start a job of a fixed size, let rank 0 write checkpoints, and start "
-    "the job again from the last one when it has failed"
-)
 _LAUNCH = "use horovodrun, horovod.run() or horovod.runner.launch.run_commandline(), which start a whole job"
 
 # With what is below them. A module that comes to exist is found first, whatever is written here.
 ABSENT = {
-    "horovod.common.elastic": _ELASTIC,
-    "horovod.keras.elastic": _ELASTIC,
     "horovod.ray": (
         "running on Ray is yet to come. Use horovodrun -H or horovod.run(func, hosts=...) on the machines of "
         "the cluster"
     ),
     "horovod.runner.common.service": _LAUNCH,
     "horovod.runner.driver": _LAUNCH,
-    "horovod.runner.elastic": _ELASTIC,
     "horovod.runner.gloo_run": _LAUNCH,
     "horovod.runner.http": _LAUNCH,
     "horovod.runner.js_run": "use horovodrun --jsrun",
@@ -32,9 +25,6 @@ ABSENT = {
         "running on Spark is yet to come. Let Spark write the data as Parquet files, and train with "
         "horovodrun -H or horovod.run(func, hosts=...)"
     ),
-    "horovod.tensorflow.elastic": _ELASTIC,
-    "horovod.tensorflow.keras.elastic": _ELASTIC,
-    "horovod.torch.elastic": _ELASTIC,
 }
 
 
@@ -47,7 +37,7 @@ def sentence(module: str) -> str | None:
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:
-    """What a module's ``__getattr__`` is to raise; ``hvd.elastic`` is used without being imported."""
+    """What a module's ``__getattr__`` is to raise; submodules may be used without being imported."""
     return AttributeError(
         sentence(f"{module}.{name}") or f"module {module!r} has no attribute {name!r}", name=name
     )

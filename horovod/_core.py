@@ -141,6 +141,13 @@ class Event(NamedTuple):
     text: str
 
 
+class Culprit(NamedTuple):
+    """A rank whose fault it is that an engine has ended; `silent`: it has not ended itself."""
+
+    rank: int
+    silent: bool
+
+
 class TensorSpec(NamedTuple):
     """One tensor of a request: addresses, shape and dtype code. Output 0 asks the engine to allocate."""
 
@@ -319,6 +326,12 @@ class Engine:
     def abort(self, reason: str) -> None:
         """Fails every pending and later operation here and on all peers."""
         _lib.hvd_abort(self._pointer, reason.encode())
+
+    def culprit(self) -> Culprit | None:
+        """The rank that has ended the engine by its failure; None if none has or it is not known."""
+        silent = c_int32()
+        rank = int(_lib.hvd_culprit(self._pointer, ctypes.byref(silent)))
+        return None if rank < 0 else Culprit(rank, bool(silent))
 
     def after_fork_in_child(self) -> None:
         """Closes this copy's descriptors. Nothing is freed: that would look for threads that are not here."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed: the ranks disagree, a peer died, or the job was shut down."""
+    """A collective failed: the ranks disagree, a peer died, or the job was shut down.
+
+    `code` is the engine's, one of those of csrc/hvd.h, if it came from there.
+    """
+
+    code: int | None = None
 
 
 class HostsUpdatedInterrupt(RuntimeError):

@@ -25,6 +25,19 @@ def markdown(docstring: str) -> str:
 class Reference(griffe.Extension):
     """Functions that are methods of an adapter's object have no `self` for those who call them."""
 
+    def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
+        """Reads what can't be imported beside the other frameworks, which is MXNet, from the sources."""
+        if pkg.name != "horovod" or not loader.force_inspection:
+            return
+        reader = griffe.GriffeLoader(
+            extensions=loader.extensions,
+            search_paths=loader.finder.search_paths,
+            docstring_parser=loader.docstring_parser,
+            allow_inspection=False,
+        )
+        package = reader.load("horovod", try_relative_path=False)
+        pkg.set_member("mxnet", package["mxnet"])
+
     def on_object(self, *, obj: griffe.Object, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)

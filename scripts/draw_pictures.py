@@ -1,7 +1,7 @@
 """Draws the pictures of the README, light and dark: python scripts/draw_pictures.py
 
-An operation's life, and a chart of the figures in docs/benchmarks.md. A test compares the files with what
-this draws, so draw them again when the figures have changed.
+An operation's life, a chart of the figures in docs/benchmarks.md, and an elastic job. A test compares the
+files with what this draws, so draw them again when the figures have changed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from typing import NamedTuple
 
 from svg import THEMES, Picture, Theme
 
+from horovod.elastic.history import read
+from horovod.elastic.plot import drawn
+
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 TIMES = "\N{MULTIPLICATION SIGN}"
 FIGURES = ROOT / "docs" / "benchmarks.md"
+EVENTS = ROOT / "docs" / "elastic-events.jsonl"  # of `make demo-elastic`
 
 
 def operation(theme: Theme) -> Picture:
@@ -171,6 +175,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
     for theme in THEMES:
         for name, draw in (("operation", operation), ("benchmarks", benchmarks)):
             yield PICTURES / f"{name}-{theme.name}.svg", draw(theme).svg()
+    yield PICTURES / "elastic.svg", drawn(read(EVENTS.read_text()))  # light or dark by itself
 
 
 if __name__ == "__main__":

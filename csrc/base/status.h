@@ -17,13 +17,24 @@ class [[nodiscard]] Status {
   static Status aborted(std::string text) { return {HVD_ABORTED, std::move(text)}; }
   static Status unknown(std::string text) { return {HVD_UNKNOWN, std::move(text)}; }
 
+  // The same, as the fault of this rank; `silent`: it has not ended, but says nothing.
+  Status blame(int rank, bool silent = false) && {
+    culprit_ = rank;
+    silent_ = silent;
+    return std::move(*this);
+  }
+
   bool ok() const noexcept { return code_ == HVD_OK; }
   int code() const noexcept { return code_; }
   const std::string& text() const noexcept { return text_; }
+  int culprit() const noexcept { return culprit_; }  // -1: no rank's that is known
+  bool silent() const noexcept { return silent_; }
 
  private:
   int code_ = HVD_OK;
   std::string text_;
+  int culprit_ = -1;
+  bool silent_ = false;
 };
 
 }  // namespace hvd

@@ -123,6 +123,12 @@ void hvd_destroy(hvd_engine* engine) { delete engine; }
 
 void hvd_abort(hvd_engine* engine, const char* reason) { engine->engine.abort(reason); }
 
+int32_t hvd_culprit(hvd_engine* engine, int32_t* silent) {
+  const Status failure = engine->engine.failure();
+  if (silent != nullptr) *silent = failure.silent() ? 1 : 0;
+  return failure.culprit();
+}
+
 void hvd_after_fork_in_child(hvd_engine* engine) {
   engine->engine.after_fork_in_child();
   // A thread that is not here may have held the lock, so the old one stays as it is.

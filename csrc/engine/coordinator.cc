@@ -100,7 +100,8 @@ void Coordinator::listen(int rank) {
             send(question.rank, wire::encode_id(MessageType::kResend, question.id));
         } else {
           abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
-                                        std::to_string(rank) + "."));
+                                        std::to_string(rank) + ".")
+                            .blame(rank));
         }
       }
     }

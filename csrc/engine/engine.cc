@@ -202,7 +202,7 @@ void Engine::shutdown() {
   notices_.close();
 }
 
-void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason)); }
+void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason).blame(rank_)); }
 
 void Engine::mark(const char* name, int phase) {
   if (phase < HVD_MARK_INSTANT || phase > HVD_MARK_STEP) return;
@@ -301,13 +301,14 @@ void Engine::drive() {
           // The watch knows better why; give it a moment.
           pollfd watched{abort_->fd(), POLLIN, 0};
           poll(&watched, 1, 200);
-          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost."));
+          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost.").blame(0));
         }
       }
     }
   } catch (const std::exception& error) {
     abort_->raise(
-        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + "."));
+        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + ".")
+            .blame(rank_));
   }
 }
 

@@ -133,7 +133,13 @@ void Inspector::look() {
     Stalls::Report last;
     last.text = "The job ends because of this; where the ranks are:";
     for (size_t rank = 0; rank < peers_.size(); ++rank) last.ask.push_back(static_cast<int>(rank));
-    pending.push_back({std::move(last), 0, {}, {}, Stalls::reason_to_stop(votes.front(), stop)});
+    const std::vector<int>& missing = votes.front().missing;
+    pending.push_back({std::move(last),
+                       0,
+                       {},
+                       {},
+                       Stalls::reason_to_stop(votes.front(), stop),
+                       missing.empty() ? -1 : missing.front()});
   }
   for (Pending& each : pending) {
     if (!knobs_.stall_stacks) each.report.ask.clear();
@@ -165,7 +171,7 @@ void Inspector::tell_finished_reports() {
   }
   for (const Pending& each : finished) {
     tell(each);
-    if (!each.stop_reason.empty()) abort_->raise(Status::unknown(each.stop_reason));
+    if (!each.stop_reason.empty()) abort_->raise(Status::unknown(each.stop_reason).blame(each.culprit));
   }
 }
 

@@ -15,9 +15,9 @@ class PeerProcess {
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
 
+  int rank() const { return rank_; }
   // "rank 2 (host a, pid 123)"
   std::string name() const;
-  int rank() const { return rank_; }
   // A descriptor that becomes readable when the process ends, or -1 if it can't be watched from here.
   int pidfd() const { return pidfd_; }
   // Waits up to `milliseconds` for the process to end and tells how: "was killed by signal 9 (Killed)",

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 
 #include "base/thread.h"
@@ -26,7 +27,9 @@ constexpr int kPatience = 10;
 Clock::time_point last_arrival(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
+  constexpr socklen_t kNeeded = offsetof(tcp_info, tcpi_last_data_recv) + sizeof info.tcpi_last_data_recv;
   if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (size < kNeeded) return {};  // an emulated kernel tells less, and 0 would mean now
   return Clock::now() - std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 
@@ -120,7 +123,8 @@ void Watch::tick() {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
     abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
-                                  peer.peer.describe_state() + "."));
+                                  peer.peer.describe_state() + ".")
+                      .blame(peer.peer.rank(), true));
   }
 }
 
@@ -136,7 +140,7 @@ void Watch::listen(Watched& peer) {
       case wire::Channel::Received::kForged:
         abort_->raise(wire::forged("the liveness connection to " + peer.peer.name()));
         // It may still hear the reason.
-        peer.channel.send(wire::encode_text(wire::MessageType::kAbort, abort_->reason().text()));
+        peer.channel.send(wire::encode_abort(abort_->reason()));
         peer.gone = true;
         return;
       case wire::Channel::Received::kFrame: {
@@ -144,7 +148,8 @@ void Watch::listen(Watched& peer) {
         peer.met = true;
         wire::Message message;
         if (!wire::decode(data, size, &message)) return lost(peer);
-        if (message.type == wire::MessageType::kAbort) abort_->raise(Status::unknown(message.text));
+        if (message.type == wire::MessageType::kAbort)
+          abort_->raise(Status::unknown(message.text).blame(message.culprit, message.silent));
         received(peer, message);
       }
     }
@@ -209,11 +214,12 @@ void Watch::lost(Watched& peer) {
   }
   constexpr int kMilliseconds = 50;
   abort_->raise(Status::unknown(peer.peer.name() + " " +
-                                peer.peer.describe_end(kMilliseconds, "closed its connection") + "."));
+                                peer.peer.describe_end(kMilliseconds, "closed its connection") + ".")
+                    .blame(peer.peer.rank()));
 }
 
 void Watch::spread_abort() {
-  const std::vector<uint8_t> frame = wire::encode_text(wire::MessageType::kAbort, abort_->reason().text());
+  const std::vector<uint8_t> frame = wire::encode_abort(abort_->reason());
   for (Watched& peer : watched_)
     if (!peer.gone) peer.channel.send(frame);
 }

@@ -48,24 +48,22 @@ struct Plain {
   static HVD_INLINE Vector pack(Vector v) { return v; }
 };
 
-struct Float16 {
+// Types of 16 bits, computed as float.
+struct Half {
   using Stored = uint16_t;
   using Scalar = float;
   using Vector = Floats;
   using Accumulator = Plain<float>;
   static constexpr size_t kWidth = kVectorBytes / sizeof(float);
   static constexpr bool kFloating = true;
+};
+
+struct Float16 : Half {
   static HVD_INLINE Vector load(const Stored* from) { return float16_to_float(from); }
   static HVD_INLINE Halves pack(Vector v) { return float_to_float16(v); }
 };
 
-struct Bfloat16 {
-  using Stored = uint16_t;
-  using Scalar = float;
-  using Vector = Floats;
-  using Accumulator = Plain<float>;
-  static constexpr size_t kWidth = kVectorBytes / sizeof(float);
-  static constexpr bool kFloating = true;
+struct Bfloat16 : Half {
   static HVD_INLINE Vector load(const Stored* from) { return (Floats)(widen(from) << 16); }
   // Rounds to nearest even. NaNs need no care: those that come from bfloat16 (or from the processor) have a
   // zero lower half, which keeps the carry from running through the rest. A NaN factor must be like that, see

@@ -54,6 +54,15 @@ class Random {
 
 inline size_t pick(Random& random, size_t limit) { return static_cast<size_t>(random() % limit); }
 
+// Some of `size` ranks: each is left out once in `odds` times.
+inline std::vector<int> random_members(Random& random, int size, size_t odds) {
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) {
+    if (pick(random, odds) > 0) members.push_back(rank);
+  }
+  return members;
+}
+
 // ---- ranks
 
 enum class Kind { kShm, kUnix, kTcp, kSecure, kMpi };  // kSecure: encrypted TCP

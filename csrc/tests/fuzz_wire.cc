@@ -68,6 +68,8 @@ Message some_message(Random& random) {
   message.how = static_cast<uint8_t>(random());
   message.id = static_cast<uint32_t>(random());
   message.text = some_text(random);
+  message.silent = below(random, 2) == 1;
+  message.culprit = static_cast<int32_t>(below(random, 5)) - 1;
   message.request = some_request(random);
   message.operation.text = some_text(random);
   message.operation.name = some_text(random);

@@ -192,10 +192,7 @@ TEST(ids_are_used_again) {
     run_ranks(kind, 4, [](Communicator& comm, Transport& transport) {
       Random shared(9);
       for (uint64_t round = 0; round < 20; ++round) {
-        std::vector<int> members;
-        for (int rank = 0; rank < comm.size(); ++rank) {
-          if (pick(shared, 3) > 0) members.push_back(rank);
-        }
+        const std::vector<int> members = random_members(shared, comm.size(), 3);
         const int id = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
         bool member = std::count(members.begin(), members.end(), comm.rank()) > 0;
         std::unique_ptr<Communicator> set = member ? transport.open(id, members) : nullptr;

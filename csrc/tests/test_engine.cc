@@ -230,6 +230,9 @@ TEST(abort_reaches_every_rank) {
     }
     CHECK(std::string(hvd_last_error()).find("gives up") != std::string::npos ||
           std::string(hvd_last_error()).find("pending") != std::string::npos);
+    CHECK(hvd_culprit(rank.engine, nullptr) == 2);
+    hvd_shutdown(rank.engine);
+    CHECK(hvd_culprit(rank.engine, nullptr) == 2);
   });
 }
 
@@ -241,6 +244,7 @@ TEST(shutdown_fails_what_is_pending_elsewhere) {
     if (handle > 0) CHECK(rank.finish(handle) == HVD_UNKNOWN);
     CHECK(rank.allreduce_async("after", data) == HVD_UNKNOWN);
     CHECK(std::string(hvd_last_error()).find("shut down") != std::string::npos);
+    CHECK(hvd_culprit(rank.engine, nullptr) == -1);
   });
 }
 
@@ -252,8 +256,8 @@ TEST(stall_shutdown_names_tensor_and_missing_rank) {
     hvd_handle handle = rank.allreduce_async(rank.rank == 0 ? "on 0" : "on 1", data);
     CHECK(rank.wait(handle) == HVD_UNKNOWN);
     std::string text = hvd_error(rank.engine, handle);
-    CHECK(text.find("'on 0' has waited for rank(s) 1") == 0 ||
-          text.find("'on 1' has waited for rank(s) 0") == 0);
+    CHECK((text.find("'on 0' has waited for rank(s) 1") == 0 && hvd_culprit(rank.engine, nullptr) == 1) ||
+          (text.find("'on 1' has waited for rank(s) 0") == 0 && hvd_culprit(rank.engine, nullptr) == 0));
   });
 }
 

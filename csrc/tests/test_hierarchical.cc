@@ -197,10 +197,7 @@ TEST(ids_are_used_again) {
     auto everyone = transport.open(0, world.everyone());
     Random shared(9);
     for (uint64_t round = 0; round < 20; ++round) {
-      std::vector<int> members;
-      for (int peer = 0; peer < world.size(); ++peer) {
-        if (pick(shared, 4) > 0) members.push_back(peer);
-      }
+      const std::vector<int> members = random_members(shared, world.size(), 4);
       const int id = hvd::kMaxCommunicators - 1 - static_cast<int>(round % 2);
       const bool member = std::count(members.begin(), members.end(), rank) > 0;
       std::unique_ptr<Communicator> set = member ? transport.open(id, members) : nullptr;

@@ -11,18 +11,14 @@
 
 #include "check.h"
 #include "comm/tcp/secure_link.h"
+#include "plain_keys.h"
 
 using namespace hvd;
 using Bytes = std::vector<uint8_t>;
 
 namespace {
 
-LinkKeys keys(uint8_t send, uint8_t receive) {
-  LinkKeys made{};
-  made.send.fill(send);
-  made.receive.fill(receive);
-  return made;
-}
+constexpr auto keys = plain_keys<LinkKeys>;
 
 // A transfer over some memory.
 struct Span {

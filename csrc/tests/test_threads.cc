@@ -21,6 +21,15 @@ hvd::Task barrier_task() { return hvd::Task(Rank::request(HVD_BARRIER, "barrier"
 // they are about what comes next; but they see less.
 void let_it_fall_asleep() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
+// A thread that waits for a task, and drives once it gets the mutex.
+std::thread waiting_driver(hvd::Waiters& waiters, hvd::Task& task, std::mutex& mutex) {
+  return std::thread([&] {
+    std::unique_lock<std::mutex> driver(mutex, std::defer_lock);
+    waiters.wait(task, kLong, &driver);
+    CHECK(driver.owns_lock());
+  });
+}
+
 }  // namespace
 
 TEST(helping_ends) {
@@ -56,11 +65,7 @@ TEST(who_waits_drives_when_the_driver_leaves) {
     std::mutex mutex;
     hvd::Task task = barrier_task();
     std::unique_lock<std::mutex> mine(mutex);
-    std::thread other([&] {
-      std::unique_lock<std::mutex> driver(mutex, std::defer_lock);
-      waiters.wait(task, kLong, &driver);
-      CHECK(driver.owns_lock());
-    });
+    std::thread other = waiting_driver(waiters, task, mutex);
     if (round % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round));
     mine.unlock();
     waiters.call_one();
@@ -73,11 +78,7 @@ TEST(who_is_called_while_another_drives_is_called_again) {
   std::mutex mutex;
   hvd::Task task = barrier_task();
   std::unique_lock<std::mutex> mine(mutex);
-  std::thread other([&] {
-    std::unique_lock<std::mutex> driver(mutex, std::defer_lock);
-    waiters.wait(task, kLong, &driver);
-    CHECK(driver.owns_lock());
-  });
+  std::thread other = waiting_driver(waiters, task, mutex);
   for (int i = 0; i < 100; ++i) {
     if (i % 10 == 0) let_it_fall_asleep();
     waiters.call_one();

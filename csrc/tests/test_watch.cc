@@ -49,6 +49,12 @@ class Watcher {
     return poll(&raised, 1, static_cast<int>(seconds * 1000)) == 1;
   }
   std::string reason() const { return abort_.reason().text(); }
+  int culprit() const { return abort_.reason().culprit(); }
+  bool culprit_is_silent() const { return abort_.reason().silent(); }
+  void hears_that(int culprit) {
+    CHECK(other_end_.send(hvd::wire::encode_abort(hvd::Status::unknown("it is gone").blame(culprit))));
+  }
+  void loses_the_peer() { other_end_.close(); }
 
  private:
   AbortSignal abort_;
@@ -103,6 +109,24 @@ TEST(who_is_silent_is_given_up) {
   CHECK(watcher.gives_up(100));
   CHECK(Clock::now() - begin > std::chrono::duration<double>(kTimeout / 2));
   CHECK(watcher.reason().find("rank 1 (host elsewhere, pid 1) has been silent for ") == 0);
+  CHECK(watcher.culprit() == 1 && watcher.culprit_is_silent());
+}
+
+TEST(who_is_gone_is_the_culprit) {
+  Watcher watcher(kElsewhere);
+  watcher.loses_the_peer();
+  CHECK(watcher.gives_up(100));
+  CHECK(watcher.culprit() == 1 && !watcher.culprit_is_silent());
+}
+
+TEST(an_abort_from_elsewhere_brings_its_culprit) {
+  for (int culprit : {-1, 3}) {
+    Watcher watcher(kElsewhere);
+    CHECK(watcher.culprit() == -1);
+    watcher.hears_that(culprit);
+    CHECK(watcher.gives_up(100));
+    CHECK(watcher.reason() == "it is gone" && watcher.culprit() == culprit);
+  }
 }
 
 TEST(who_has_never_said_anything_may_still_be_starting) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "check.h"
+#include "plain_keys.h"
 #include "wire/channel.h"
 #include "wire/messages.h"
 
@@ -25,12 +26,7 @@ std::string hex(const Code& code) {
   return text;
 }
 
-Keys keys(uint8_t send, uint8_t receive) {
-  Keys made{};
-  made.send.fill(send);
-  made.receive.fill(receive);
-  return made;
-}
+constexpr auto keys = plain_keys<Keys>;
 
 // The bytes of some frames as a channel sends them, and an end that is to receive them.
 struct Line {
@@ -49,7 +45,7 @@ struct Line {
     Channel sender(pair[0], &mine);
     std::vector<Bytes> sent;
     for (int i = 0; i < count; ++i) {
-      CHECK(sender.send(encode_text(MessageType::kAbort, "because")));
+      CHECK(sender.send(encode_abort(hvd::Status::unknown("because").blame(3))));
       Bytes bytes(1000);
       bytes.resize(static_cast<size_t>(read(pair[1], bytes.data(), bytes.size())));
       sent.push_back(bytes);
@@ -146,7 +142,7 @@ TEST(a_frame_cannot_be_sent_back) {
   CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   Keys mine = keys(1, 2);
   Channel sender(pair[0], &mine);
-  CHECK(sender.send(encode_text(MessageType::kAbort, "because")));
+  CHECK(sender.send(encode_abort(hvd::Status::unknown("because").blame(3))));
   Bytes bytes(1000);
   ssize_t got = read(pair[1], bytes.data(), bytes.size());
   CHECK(write(pair[1], bytes.data(), static_cast<size_t>(got)) == got);
@@ -154,6 +150,19 @@ TEST(a_frame_cannot_be_sent_back) {
   size_t size = 0;
   CHECK(sender.receive(&data, &size) == Channel::Received::kForged);
   close(pair[1]);
+}
+
+TEST(an_abort_names_the_rank_at_fault) {
+  for (int32_t culprit : {-1, 0, 7})
+    for (bool silent : {false, true}) {
+      const Bytes frame = encode_abort(hvd::Status::unknown("because").blame(culprit, silent));
+      Message message;
+      CHECK(decode(frame.data() + 4, frame.size() - 4, &message));
+      CHECK(message.text == "because" && message.culprit == culprit && message.silent == silent);
+    }
+  const Bytes frame = encode_abort(hvd::Status::unknown("because").blame(-2));
+  Message message;
+  CHECK(!decode(frame.data() + 4, frame.size() - 4, &message));
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

@@ -218,6 +218,14 @@ std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& 
   return finish(out);
 }
 
+std::vector<uint8_t> encode_abort(const Status& reason) {
+  Writer out = start(MessageType::kAbort);
+  out.text(reason.text());
+  out.number<int32_t>(reason.culprit());
+  out.number<uint8_t>(reason.silent());
+  return finish(out);
+}
+
 std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
     case MessageType::kClock:
@@ -239,8 +247,9 @@ std::vector<uint8_t> encode(const Message& message) {
     case MessageType::kEvict:
       return encode_id(message.type, message.id);
     case MessageType::kShutdown:
-    case MessageType::kAbort:
       return encode_text(message.type, message.text);
+    case MessageType::kAbort:
+      return encode_abort(Status::unknown(message.text).blame(message.culprit, message.silent));
     default:
       return encode_simple(message.type);
   }
@@ -266,8 +275,16 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
       message->id = in.number<uint32_t>();
       break;
     case MessageType::kShutdown:
+      message->text = in.text();
+      break;
     case MessageType::kAbort:
       message->text = in.text();
+      message->culprit = in.number<int32_t>();
+      if (auto silent = in.number<uint8_t>(); message->culprit < -1 || silent > 1) {
+        in.fail();
+      } else {
+        message->silent = silent == 1;
+      }
       break;
     case MessageType::kClock:
       message->clock = get_clock(in);

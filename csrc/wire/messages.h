@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "base/types.h"
 
 namespace hvd::wire {
@@ -28,7 +29,7 @@ enum class MessageType : uint8_t {
   kClosed = 10,    // everyone has acknowledged the shutdown
   // liveness connections, both ways
   kHeartbeat = 11,
-  kAbort = 12,  // text
+  kAbort = 12,  // text, the rank at fault or -1, whether it was silent
   kClock = 20,  // Clock: a sign of life, too
   // of the liveness connections, to rank 0
   kProgress = 21,  // Progress
@@ -103,6 +104,8 @@ struct Message {
   MessageType type = MessageType::kHeartbeat;
   uint32_t id = 0;
   std::string text;
+  int32_t culprit = -1;
+  bool silent = false;
   Request request;
   Operation operation;
   Clock clock;
@@ -122,6 +125,7 @@ std::vector<uint8_t> encode_clock(const Clock& clock);
 std::vector<uint8_t> encode_progress(const Progress& progress);
 std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason);
 std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text);
+std::vector<uint8_t> encode_abort(const Status& reason);
 
 // Decodes the bytes after the length. False if they are not exactly one well-formed message.
 bool decode(const uint8_t* data, size_t size, Message* message);

@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,14 @@ def load_digits(data_dir: str | None = None, limit: int | None = None) -> Digits
 def as_floats(images: Bytes) -> NDArray[np.float32]:
     """Pixels from 0 to 1, with a channel: (count, 28, 28, 1)."""
     return (images.astype(np.float32) / 255.0)[..., np.newaxis]
+
+
+def batches(x: Any, y: Any, size: int, seed: Any) -> Iterator[tuple[Any, Any]]:
+    """All digits in an order that follows from the seed, but for a last batch that is not full."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    for start in range(0, len(order) - size + 1, size):
+        chosen = order[start : start + size]
+        yield x[chosen], y[chosen]
 
 
 def _from_directory(directory: Path) -> Digits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import importlib.util
@@ -10,11 +9,13 @@ import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from digits_data import Digits, load_digits
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -36,40 +37,6 @@ class Epoch:
     @property
     def speed(self) -> float:
         return self.images / max(self.seconds, 1e-9)
-
-
-def add_data_flags(parser: argparse.ArgumentParser) -> None:
-    """Which digits to use, the same in all examples."""
-    parser.add_argument("--data-dir", metavar="DIR", help="mnist.npz or the four IDX files of MNIST")
-    parser.add_argument("--limit", type=at_least_one, metavar="N", help="use only N digits for training")
-
-
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """Which digits to use and where to draw the curves."""
-    add_data_flags(parser)
-    parser.add_argument("--summary-dir", metavar="DIR", help="write curves (PNG, HTML) and figures there")
-
-
-def at_least_one(text: str) -> int:
-    """A type for argparse."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
-
-
-def above_zero(text: str) -> float:
-    """A type for argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
 
 
 def usable_directory(flag: str, name: str) -> Path:
@@ -211,6 +178,14 @@ class Report:
             for number, e in enumerate(epochs, 1)
         ]
         return write_page(directory, self._title, tiles, charts, head, rows)
+
+
+def begin(title: str, options: Namespace) -> tuple[Report, Digits]:
+    """The report of a training and the digits that its flags ask for, after saying which these are."""
+    report = Report(title, getattr(options, "summary_dir", None))
+    digits = load_digits(options.data_dir, options.limit)
+    report.say(f"{digits.source}; {processes()}")
+    return report, digits
 
 
 def same_on_all_ranks(weights: Iterable[NDArray[np.generic]]) -> str:

@@ -3,11 +3,6 @@
 # evaluates it. Started again it goes on from its newest checkpoint in ~/imagenet_resnet.
 # HOSTS names another hosts file. Flags are those of train_imagenet_resnet_hvd.py, for example --data_dir DIR.
 set -euo pipefail
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-processes=8
-if [[ ${1:-} =~ ^[0-9]+$ ]]; then
-    processes=$1
-    shift
-fi
-exec horovodrun -np "$processes" --hostfile "${HOSTS:-$here/hosts}" "$here/train_imagenet_resnet_hvd.py" \
-    --data_dir "$HOME/data/tf-imagenet" --log_dir "$HOME/imagenet_resnet" "$@"
+source "$(dirname -- "${BASH_SOURCE[0]}")/start.sh"
+ours=(--data_dir "$HOME/data/tf-imagenet" --log_dir "$HOME/imagenet_resnet")
+start "$@"

@@ -7,10 +7,9 @@ What makes it distributed is marked with "Horovod:".
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Iterator
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ import optax
 import horovod.jax as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes
+from digits_data import as_floats, batches
+from program import epochs_parser, share_of, told_errors
+from training_report import Epoch, begin
 
 
 def start_weights(seed: int) -> Any:
@@ -46,27 +46,12 @@ def loss_and_right(weights: Any, images: Any, labels: Any) -> tuple[Any, Any]:
     return loss, (output.argmax(axis=1) == labels).mean()
 
 
-def batches(x: Any, y: Any, size: int, seed: Any) -> Iterator[tuple[Any, Any]]:
-    """All digits of this rank in another order."""
-    order = np.random.default_rng(seed).permutation(len(x))
-    for start in range(0, len(order) - size + 1, size):
-        chosen = order[start : start + size]
-        yield x[chosen], y[chosen]
-
-
-def share_of(x: Any, y: Any) -> tuple[Any, Any]:
-    """Horovod: each rank has its part of the digits; parts of one size, for equally many steps."""
-    share = len(x) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(x)} digits are too few for {hvd.size()} processes: raise --limit")
-    return x[hvd.rank() * share :][:share], y[hvd.rank() * share :][:share]
-
-
-def run(options: argparse.Namespace) -> None:
-    report = Report("MNIST with JAX", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
-    x, y = share_of(as_floats(digits.x_train), digits.y_train)
+def run(options: Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
+    report, digits = begin("MNIST with JAX", options)
+    # Horovod: each rank has its part of the digits.
+    x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
     x_test, y_test = as_floats(digits.x_test), digits.y_test
 
     # Horovod: all ranks together see a larger batch, which allows for larger steps; gradients are averaged.
@@ -97,32 +82,9 @@ def run(options: argparse.Namespace) -> None:
         images = len(figures) * size * hvd.size()
         report.epoch(Epoch(loss, right, test_loss, test_right, images, seconds))
     report.finish([np.asarray(leaf) for leaf in jax.tree.leaves(weights)])
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with JAX: horovodrun -np 2 python jax_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=10, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=64, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    add_common_flags(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except OSError as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(epochs_parser("MNIST with JAX", epochs=10).parse_args())

@@ -20,9 +20,10 @@ import keras
 import horovod.keras as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from keras_report import FitReport
-from training_report import Report, above_zero, add_common_flags, at_least_one, processes
+from program import epochs_parser, file_ending_with, share_of, told_errors
+from training_report import begin
 
 
 def build_model() -> Any:
@@ -41,16 +42,12 @@ def build_model() -> Any:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     keras.utils.set_random_seed(options.seed + hvd.rank())
-    report = Report("MNIST with Keras", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
-    x, y = as_floats(digits.x_train), digits.y_train
+    report, digits = begin("MNIST with Keras", options)
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
-    share = len(x) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(x)} digits are too few for {hvd.size()} processes: raise --limit")
-    x, y = x[hvd.rank() * share :][:share], y[hvd.rank() * share :][:share]
+    x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
 
     model = build_model()
     # Horovod: all ranks together see a larger batch, which allows for larger steps.
@@ -62,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
         # Horovod: all ranks start with rank 0's weights, and metrics are averaged over the ranks.
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd.callbacks.MetricAverageCallback(),
-        FitReport(report, options.epochs, share),
+        FitReport(report, options.epochs, len(x)),
     ]
     # Horovod: only one rank writes files.
     if hvd.rank() == 0 and options.save:
@@ -77,36 +74,20 @@ def run(options: argparse.Namespace) -> None:
         verbose=0,  # the report has a bar for rank 0
     )
     report.finish(model.get_weights())
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with Keras: horovodrun -np 2 python keras_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=12, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=64, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    parser.add_argument("--save", metavar="FILE", help="rank 0 saves the model there (.keras)")
-    add_common_flags(parser)
-    options = parser.parse_args()
-    if options.save and not options.save.endswith(".keras"):
-        parser.error(f"--save {options.save}: the name must end with .keras")
-    return options
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except OSError as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = epochs_parser("MNIST with Keras", epochs=12)
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        type=file_ending_with(".keras"),
+        help="rank 0 saves the model there (.keras)",
+    )
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

@@ -20,9 +20,10 @@ import keras
 import horovod.keras as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from keras_report import FitReport
-from training_report import Report, above_zero, add_common_flags, at_least_one, processes
+from program import at_least_one, epochs_parser, file_ending_with, share_of, told_errors
+from training_report import begin
 
 
 def build_model() -> Any:
@@ -47,16 +48,12 @@ def build_model() -> Any:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     keras.utils.set_random_seed(options.seed + hvd.rank())
-    report = Report("MNIST with Keras, advanced", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
-    x, y = as_floats(digits.x_train), digits.y_train
+    report, digits = begin("MNIST with Keras, advanced", options)
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
-    share = len(x) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(x)} digits are too few for {hvd.size()} processes: raise --limit")
-    x, y = x[hvd.rank() * share :][:share], y[hvd.rank() * share :][:share]
+    x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
 
     # Horovod: all ranks together see a larger batch, which allows for larger steps.
     rate = options.lr * hvd.size()
@@ -79,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         hvd.callbacks.LearningRateScheduleCallback(
             initial_lr=rate, multiplier=lambda epoch: 0.1, start_epoch=warm_up + decay
         ),
-        FitReport(report, options.epochs, share),
+        FitReport(report, options.epochs, len(x)),
     ]
     # Horovod: only one rank writes files.
     if hvd.rank() == 0 and options.checkpoint:
@@ -94,37 +91,21 @@ def run(options: argparse.Namespace) -> None:
         verbose=0,  # the report has a bar for rank 0
     )
     report.finish(variable.numpy() for variable in model.trainable_variables)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with warm-up and augmentation: horovodrun -np 2 python keras_mnist_advanced.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=24, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=64, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.02, help="learning rate of one process")
-    parser.add_argument("--warmup-epochs", type=at_least_one, default=3, help="until the full rate")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights, order and augmentation")
-    parser.add_argument("--checkpoint", metavar="FILE", help="rank 0 saves the best model there (.keras)")
-    add_common_flags(parser)
-    options = parser.parse_args()
-    if options.checkpoint and not options.checkpoint.endswith(".keras"):
-        parser.error(f"--checkpoint {options.checkpoint}: the name must end with .keras")
-    return options
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except OSError as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = epochs_parser("MNIST with warm-up and augmentation", epochs=24, lr=0.02)
+    parser.add_argument("--warmup-epochs", type=at_least_one, default=3, help="until the full rate")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=file_ending_with(".keras"),
+        help="rank 0 saves the best model there (.keras)",
+    )
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

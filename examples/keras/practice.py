@@ -21,9 +21,10 @@ from tensorflow.keras import layers, optimizers
 import horovod.tensorflow.keras as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
+from digits_data import as_floats
 from keras_report import FitReport
-from training_report import Report, above_zero, add_common_flags, at_least_one, processes
+from program import epochs_parser, file_ending_with, share_of, told_errors
+from training_report import begin
 
 
 def build_model() -> Any:
@@ -40,16 +41,12 @@ def build_model() -> Any:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     tf.keras.utils.set_random_seed(options.seed + hvd.rank())
-    report = Report("Even or odd", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("Even or odd", options)
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
-    share = len(digits.x_train) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(digits.x_train)} digits are too few for {hvd.size()} processes: raise --limit")
-    mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
-    x, odd = as_floats(digits.x_train[mine]), digits.y_train[mine] % 2
+    x, odd = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train % 2)
 
     model = build_model()
     # Horovod: all ranks together see a larger batch; gradients are averaged over the ranks.
@@ -61,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd.callbacks.MetricAverageCallback(),
         hvd.callbacks.LearningRateWarmupCallback(warmup_epochs=3, verbose=1),
-        FitReport(report, options.epochs, share),
+        FitReport(report, options.epochs, len(x)),
     ]
     # Horovod: only one rank writes files.
     if hvd.rank() == 0:
@@ -80,36 +77,21 @@ def run(options: argparse.Namespace) -> None:
         verbose=0,  # the report has a bar for rank 0
     )
     report.finish(model.get_weights())
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Even or odd digits with tf.keras: horovodrun -np 2 python practice.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=12, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=16, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.01, help="learning rate of one process")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    parser.add_argument("--checkpoint", metavar="FILE", default="./checkpoint.h5", help="rank 0 saves there")
-    add_common_flags(parser)
-    options = parser.parse_args()
-    if not options.checkpoint.endswith((".h5", ".keras")):
-        parser.error(f"--checkpoint {options.checkpoint}: the name must end with .h5 or .keras")
-    return options
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except OSError as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = epochs_parser("Even or odd digits with tf.keras", epochs=12, batch_size=16, lr=0.01)
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=file_ending_with(".h5", ".keras"),
+        default="./checkpoint.h5",
+        help="rank 0 saves there",
+    )
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

@@ -24,8 +24,9 @@ import horovod.torch as hvd
 from horovod.lightning import HorovodStrategy
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes
+from digits_data import as_floats
+from program import above_zero, add_checkpoint_dir, at_least_one, epochs_parser, told_errors
+from training_report import Epoch, Report, begin
 
 
 class Digits(pl.LightningModule):
@@ -95,11 +96,11 @@ class Telling(pl.Callback):
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     torch.set_num_threads(1)  # the processes share the cores
     warnings.filterwarnings("ignore", message=".*(num_workers|log_every_n_steps|treespec).*")
-    report = Report("MNIST with Lightning", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with Lightning", options)
     loaders = [
         DataLoader(
             TensorDataset(
@@ -134,32 +135,17 @@ def run(options: argparse.Namespace) -> None:
     )
     trainer.fit(model, *loaders)
     report.finish(parameter.detach().numpy() for parameter in model.parameters())
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with Lightning: horovodrun -np 2 python lightning_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=8, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=32, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--accumulate", type=at_least_one, default=1, help="batches per step")
-    parser.add_argument("--clip", type=above_zero, help="largest norm of the gradients")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    parser.add_argument("--checkpoint-dir", metavar="DIR", help="rank 0 saves checkpoints there")
-    add_common_flags(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    run(options)
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = epochs_parser("MNIST with Lightning", epochs=8, batch_size=32)
+    parser.add_argument("--accumulate", type=at_least_one, default=1, help="batches per step")
+    parser.add_argument("--clip", type=above_zero, help="largest norm of the gradients")
+    add_checkpoint_dir(parser)
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

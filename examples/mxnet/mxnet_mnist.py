@@ -21,8 +21,9 @@ from mxnet import autograd, gluon
 import horovod.mxnet as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes
+from digits_data import as_floats
+from program import epochs_parser, share_of, told_errors
+from training_report import Epoch, begin
 
 LOSS = gluon.loss.SoftmaxCrossEntropyLoss()
 
@@ -46,12 +47,9 @@ def build_model() -> Any:
 
 def loader(images: Any, labels: Any, batch_size: int, shuffle: bool) -> Any:
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
-    share = len(images) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(images)} digits are too few for {hvd.size()} processes: raise --limit")
-    part = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
-    arrays = as_floats(images[part]).transpose(0, 3, 1, 2), labels[part].astype(np.float32)
-    return gluon.data.DataLoader(gluon.data.ArrayDataset(*arrays), batch_size, shuffle=shuffle)
+    images, labels = share_of(hvd.rank(), hvd.size(), as_floats(images), labels.astype(np.float32))
+    dataset = gluon.data.ArrayDataset(images.transpose(0, 3, 1, 2), labels)
+    return gluon.data.DataLoader(dataset, batch_size, shuffle=shuffle)
 
 
 def one_pass(net: Any, data: Any, trainer: Any = None) -> tuple[float, float]:
@@ -76,11 +74,11 @@ def one_pass(net: Any, data: Any, trainer: Any = None) -> tuple[float, float]:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     mx.random.seed(options.seed + hvd.rank())
     np.random.seed(options.seed + hvd.rank())
-    report = Report("MNIST with MXNet", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+    report, digits = begin("MNIST with MXNet", options)
     learn = loader(digits.x_train, digits.y_train, options.batch_size, True)
     test = loader(digits.x_test, digits.y_test, options.batch_size, False)
     net = build_model()
@@ -97,30 +95,15 @@ def run(options: argparse.Namespace) -> None:
     if options.save and hvd.rank() == 0:
         net.save_parameters(options.save)
     report.finish(parameter.data().asnumpy() for parameter in net.collect_params().values())
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with MXNet: horovodrun -np 2 python mxnet_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=8, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=32, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    parser.add_argument("--save", metavar="FILE", help="rank 0 writes the trained weights there")
-    add_common_flags(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    run(options)
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = epochs_parser("MNIST with MXNet", epochs=8, batch_size=32)
+    parser.add_argument("--save", metavar="FILE", help="rank 0 writes the trained weights there")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

@@ -13,12 +13,16 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import horovod.numpy as hvd
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from program import add_counts, learning_parser
 
 Array = NDArray[Any]
 CLASSES = 10
@@ -139,21 +143,13 @@ def _ranks(size: int) -> str:
     return "the only rank" if size == 1 else "both ranks" if size == 2 else f"all {size} ranks"
 
 
-def parse(argv: list[str] | None = None) -> argparse.Namespace:
-    """Exits with a message if something is wrong."""
-    parser = argparse.ArgumentParser(
-        description="Softmax regression on handwritten digits: horovodrun -np 2 python digits.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+def parse() -> argparse.Namespace:
+    parser = learning_parser(
+        "Softmax regression on digits", 64, 0.5, batch="images per step of all processes"
     )
-    parser.add_argument("--epochs", type=int, default=20, help="passes over the data")
-    parser.add_argument("--batch-size", type=int, default=64, help="images per step, over all processes")
-    parser.add_argument("--lr", type=float, default=0.5, help="learning rate")
-    parser.add_argument("--seed", type=int, default=0, help="for the split, the order and the start weights")
+    add_counts(parser, epochs=(20, "passes over the data"))
     parser.add_argument("--save", metavar="FILE", help="write the weights there (.npz)")
-    options = parser.parse_args(argv)
-    if options.epochs < 1 or options.batch_size < 1 or options.lr <= 0 or options.seed < 0:
-        parser.error("--epochs, --batch-size and --lr must be above 0, and --seed not below")
-    return options
+    return parser.parse_args()
 
 
 def main() -> None:

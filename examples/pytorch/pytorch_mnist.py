@@ -8,20 +8,21 @@ What makes it distributed is marked with "Horovod:".
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import horovod.torch as hvd
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from program import above_zero, add_counts, learning_parser, not_negative, told_errors
+from training_report import Report
 
 TEST_SHARE = 0.2
 
@@ -75,29 +76,6 @@ class Net(nn.Module):
         return functional.log_softmax(self.dense2(functional.dropout(hidden, training=self.training)), dim=1)
 
 
-class Report:
-    """A progress bar and messages, on rank 0 only."""
-
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, quiet=hvd.rank() != 0)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
-
-    @contextlib.contextmanager
-    def epoch(self, title: str, batches: int) -> Iterator[Any]:
-        """A bar; the value is a function to be called after each batch."""
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self._console, disable=hvd.rank() != 0) as progress:
-            task = progress.add_task(title, total=batches)
-            yield lambda: progress.advance(task)
-
-
 def train(
     epoch: int, model: nn.Module, optimizer: Any, loader: Any, device: Any, every: int, report: Report
 ) -> None:
@@ -105,7 +83,7 @@ def train(
     model.train()
     # Horovod: another order in each epoch, and each rank gets another part of it.
     loader.sampler.set_epoch(epoch)
-    with report.epoch(f"Epoch {epoch}", len(loader)) as advance:
+    with report.bar(f"Epoch {epoch}", len(loader)) as advance:
         for number, (images, labels) in enumerate(loader):
             optimizer.zero_grad()
             loss = functional.nll_loss(model(images.to(device)), labels.to(device))
@@ -148,7 +126,9 @@ def loaders(options: argparse.Namespace, train_set: Any, test_set: Any) -> tuple
 
 
 def run(options: argparse.Namespace) -> None:
-    report = Report()
+    # Horovod: who am I, and who are the others.
+    hvd.init()
+    report = Report("Handwritten digits")
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)  # the processes share the cores
     cuda = not options.no_cuda and torch.cuda.is_available()
@@ -185,52 +165,31 @@ def run(options: argparse.Namespace) -> None:
     # Horovod: only one rank writes files.
     if options.save and hvd.rank() == 0:
         torch.save(model.state_dict(), options.save)
+    hvd.shutdown()
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Handwritten digits with PyTorch: horovodrun -np 2 python pytorch_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    parser = learning_parser("Handwritten digits with PyTorch", batch_size=32, lr=0.01, seed=42)
+    add_counts(
+        parser, epochs=(10, "passes over the data"), test_batch_size=(500, "digits per step of testing")
     )
-    parser.add_argument("--epochs", type=int, default=10, help="passes over the data")
-    parser.add_argument("--batch-size", type=int, default=32, help="digits per step and process")
-    parser.add_argument("--test-batch-size", type=int, default=500, help="the same for testing")
-    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of one process")
     parser.add_argument("--momentum", type=float, default=0.5, help="of SGD")
-    parser.add_argument("--seed", type=int, default=42, help="for the split, the order and the start weights")
-    parser.add_argument("--log-interval", type=int, default=20, help="batches between two lines; 0: none")
+    parser.add_argument(
+        "--log-interval", type=not_negative, default=20, help="batches between two lines; 0: none"
+    )
     parser.add_argument("--fp16-allreduce", action="store_true", help="gradients travel as float16")
     parser.add_argument("--use-adasum", action="store_true", help="combine the ranks' updates with Adasum")
     parser.add_argument(
-        "--gradient-predivide-factor", type=float, default=1.0, help="divide by this before the sum"
+        "--gradient-predivide-factor", type=above_zero, default=1.0, help="divide by this before the sum"
     )
     parser.add_argument("--no-cuda", action="store_true", help="stay on the CPU")
     parser.add_argument("--save", metavar="FILE", help="write the trained weights there")
     options = parser.parse_args()
-    if min(options.epochs, options.batch_size, options.test_batch_size) < 1:
-        parser.error("--epochs, --batch-size and --test-batch-size must be at least 1")
-    if (
-        options.lr <= 0
-        or options.gradient_predivide_factor <= 0
-        or options.seed < 0
-        or options.log_interval < 0
-    ):
-        parser.error(
-            "--lr and --gradient-predivide-factor must be above 0, --seed and --log-interval not below"
-        )
     if options.use_adasum and options.gradient_predivide_factor != 1.0:
         parser.error("--gradient-predivide-factor is for averages, not for --use-adasum")
     return options
 
 
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    run(options)
-    hvd.shutdown()
-
-
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

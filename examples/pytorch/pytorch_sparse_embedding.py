@@ -9,7 +9,9 @@ tables; with --sparse-as-dense it does the latter, for comparison.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +19,9 @@ from torch import nn
 from torch.nn import functional
 
 import horovod.torch as hvd
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from program import add_counts, learning_parser, told_errors
 
 
 class Taste(nn.Module):
@@ -51,6 +56,7 @@ class Examples:
 
 
 def run(options: argparse.Namespace) -> None:
+    hvd.init()
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
     model = Taste(options.users, options.items, options.embedding_size)
@@ -83,41 +89,25 @@ def run(options: argparse.Namespace) -> None:
                 print(f"{step:5}  {loss_mean:6.4f}  {right:13.1%}  {speed:7.1f}", flush=True)
             started = time.perf_counter()
             loss_sum, right_sum = 0.0, 0.0
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Sparse gradients with PyTorch: horovodrun -np 2 python pytorch_sparse_embedding.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--users", type=int, default=2000, help="rows of the first table")
-    parser.add_argument("--items", type=int, default=2000, help="rows of the second table")
-    parser.add_argument("--embedding-size", type=int, default=16, help="columns of both")
-    parser.add_argument("--batch-size", type=int, default=512, help="pairs per step and process")
-    parser.add_argument("--steps", type=int, default=600, help="how long to train")
-    parser.add_argument("--lr", type=float, default=0.02, help="learning rate")
-    parser.add_argument("--log-interval", type=int, default=100, help="steps between two lines")
-    parser.add_argument("--seed", type=int, default=0, help="for data and start values")
-    parser.add_argument(
-        "--sparse-as-dense", action="store_true", help="sum whole tables instead of gathering rows"
-    )
-    options = parser.parse_args()
-    sizes = ("users", "items", "embedding_size", "batch_size", "steps", "log_interval")
-    for name in sizes:
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    if options.lr <= 0 or options.seed < 0:
-        parser.error("--lr must be above 0 and --seed not below")
-    return options
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    hvd.init()
-    run(options)
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = learning_parser("Sparse gradients with PyTorch", 512, 0.02, batch="pairs per step and process")
+    add_counts(
+        parser,
+        users=(2000, "rows of the first table"),
+        items=(2000, "rows of the second table"),
+        embedding_size=(16, "columns of both"),
+        steps=(600, "how long to train"),
+        log_interval=(100, "steps between two lines"),
+    )
+    parser.add_argument(
+        "--sparse-as-dense", action="store_true", help="sum whole tables instead of gathering rows"
+    )
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

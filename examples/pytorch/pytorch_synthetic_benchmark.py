@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import timeit
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch import nn
 from torch.nn import functional
 
 import horovod.torch as hvd
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from program import add_counts, new_parser, not_negative, told_errors
 
 CLASSES = 1000
 
@@ -86,6 +90,7 @@ def say(text: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    hvd.init()
     torch.set_num_threads(options.threads)
     cuda = not options.no_cuda and torch.cuda.is_available()
     if cuda:
@@ -127,6 +132,7 @@ def run(options: argparse.Namespace) -> None:
     mean, spread = (float(value) for value in _mean_and_spread(speeds))
     say(f"Img/sec per process: {mean:.1f} +-{spread:.1f}")
     say(f"Total img/sec on {hvd.size()} process(es): {hvd.size() * mean:.1f} +-{hvd.size() * spread:.1f}")
+    hvd.shutdown()
 
 
 def _mean_and_spread(speeds: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,40 +142,25 @@ def _mean_and_spread(speeds: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Training speed on random images: horovodrun -np 2 python pytorch_synthetic_benchmark.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = new_parser("Training speed on random images")
     parser.add_argument("--model", default="resnet", help="resnet, mlp, or a model of torchvision")
-    parser.add_argument("--width", type=int, default=64, help="of the built-in models")
-    parser.add_argument("--batch-size", type=int, default=32, help="images per step and process")
-    parser.add_argument("--num-warmup-batches", type=int, default=10, help="steps before it is measured")
-    parser.add_argument("--num-batches-per-iter", type=int, default=10, help="steps per measurement")
-    parser.add_argument("--num-iters", type=int, default=10, help="measurements")
+    add_counts(
+        parser,
+        width=(64, "of the built-in models"),
+        batch_size=(32, "images per step and process"),
+        num_batches_per_iter=(10, "steps per measurement"),
+        num_iters=(10, "measurements"),
+        threads=(1, "of torch, per process"),
+    )
+    parser.add_argument(
+        "--num-warmup-batches", type=not_negative, default=10, help="steps before it is measured"
+    )
     parser.add_argument("--fp16-allreduce", action="store_true", help="gradients travel as float16")
     parser.add_argument("--use-adasum", action="store_true", help="combine the ranks' updates with Adasum")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, per process")
     parser.add_argument("--no-cuda", action="store_true", help="stay on the CPU")
-    options = parser.parse_args()
-    counts = (
-        options.width,
-        options.batch_size,
-        options.num_batches_per_iter,
-        options.num_iters,
-        options.threads,
-    )
-    if min(counts) < 1 or options.num_warmup_batches < 0:
-        parser.error("numbers must be at least 1, --num-warmup-batches at least 0")
-    return options
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    hvd.init()
-    run(options)
-    hvd.shutdown()
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(parse())

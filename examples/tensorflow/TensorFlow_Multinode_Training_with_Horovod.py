@@ -33,14 +33,8 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-from training_report import (
-    Report,
-    above_zero,
-    add_data_flags,
-    at_least_one,
-    same_on_all_ranks,
-    usable_directory,
-)
+from program import add_checkpoint_dir, at_least_one, told_errors, training_parser
+from training_report import Report, same_on_all_ranks, usable_directory
 
 
 def convolution(x: Any, name: str, filters: int) -> Any:
@@ -164,18 +158,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST in a TF1 session: horovodrun -np 2 TensorFlow_Multinode_Training_with_Horovod.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = training_parser("MNIST in a TF1 session", batch_size=100)
     parser.add_argument("--steps", type=at_least_one, default=1000, help="of all processes together")
-    parser.add_argument("--batch-size", type=at_least_one, default=100, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--checkpoint-dir", default="./checkpoints", metavar="DIR", help="rank 0 saves there")
+    add_checkpoint_dir(parser, "./checkpoints")
     parser.add_argument("--save-every", type=at_least_one, default=200, help="steps between checkpoints")
     parser.add_argument("--log-every", type=at_least_one, default=100, help="steps between two lines")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    add_data_flags(parser)
     return parser.parse_args()
 
 
@@ -186,12 +173,9 @@ def main() -> None:
     tf.logging.set_verbosity(tf.logging.INFO)
     # Horovod: who am I, and who are the others.
     hvd.init()
-    try:
-        with tf.Graph().as_default():
-            tf.set_random_seed(options.seed + hvd.rank())
-            run(options)
-    except (OSError, tf.errors.OpError) as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
+    with told_errors(tf.errors.OpError), tf.Graph().as_default():
+        tf.set_random_seed(options.seed + hvd.rank())
+        run(options)
     if hvd.rank() == 0:
         print("============================")
         print("Number of tasks: ", hvd.size())

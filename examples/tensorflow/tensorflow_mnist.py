@@ -22,18 +22,14 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-from training_report import (
-    Report,
-    above_zero,
-    add_data_flags,
-    at_least_one,
-    processes,
-    same_on_all_ranks,
-    usable_directory,
-)
+from program import add_checkpoint_dir, at_least_one, told_errors, training_parser
+from training_report import Report, processes, same_on_all_ranks, usable_directory
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
+    tf.set_random_seed(options.seed + hvd.rank())
     report = Report("MNIST with Adagrad")
     usable_directory("--checkpoint-dir", options.checkpoint_dir)
     digits = load_digits(options.data_dir, options.limit)
@@ -77,40 +73,17 @@ def run(options: argparse.Namespace) -> None:
     few = max(len(losses) // 10, 1)
     report.say(f"Loss {np.mean(losses[:few]):.4f} at first, {np.mean(losses[-few:]):.4f} at last")
     report.say(f"Weights {same_on_all_ranks(weights)} on all ranks, checkpoints in {options.checkpoint_dir}")
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with Adagrad in a TF1 session: horovodrun -np 2 python tensorflow_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--steps", type=at_least_one, default=2000, help="of all processes together")
-    parser.add_argument("--batch-size", type=at_least_one, default=100, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.01, help="learning rate of one process")
-    parser.add_argument(
-        "--checkpoint-dir",
-        default=os.path.join(tempfile.gettempdir(), "train_logs"),
-        metavar="DIR",
-        help="rank 0 saves there; an older run there is continued",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    add_data_flags(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        with tf.Graph().as_default():
-            tf.set_random_seed(options.seed + hvd.rank())
-            run(options)
-    except (OSError, tf.errors.OpError) as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
+def parse() -> argparse.Namespace:
+    parser = training_parser("MNIST with Adagrad in a TF1 session", batch_size=100, lr=0.01)
+    parser.add_argument("--steps", type=at_least_one, default=2000, help="of all processes together")
+    logs = os.path.join(tempfile.gettempdir(), "train_logs")
+    add_checkpoint_dir(parser, logs, "rank 0 saves there; an older run there is continued")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    main()
+    with told_errors(tf.errors.OpError), tf.Graph().as_default():
+        run(parse())

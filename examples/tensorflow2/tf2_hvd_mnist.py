@@ -24,16 +24,9 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from training_report import (
-    Epoch,
-    Report,
-    above_zero,
-    add_common_flags,
-    at_least_one,
-    processes,
-    usable_directory,
-)
+from digits_data import as_floats, batches
+from program import add_checkpoint_dir, epochs_parser, share_of, told_errors
+from training_report import Epoch, begin, usable_directory
 
 
 def build_model() -> Any:
@@ -88,16 +81,13 @@ def random_batches(x: Any, y: Any, batch_size: int, seed: int) -> Callable[[], I
 
 def partition_batches(x: Any, y: Any, batch_size: int, seed: int) -> Callable[[], Iterator[Any]]:
     """Every rank goes through its own part. Horovod: parts of one size, for equally many steps."""
-    share = len(x) // hvd.size()
-    x, y = x[hvd.rank() * share :][:share], y[hvd.rank() * share :][:share]
+    x, y = share_of(hvd.rank(), hvd.size(), x, y)
     generator = np.random.default_rng([seed, hvd.rank()])
-    size = min(batch_size, share)
+    size = min(batch_size, len(x))
 
     def epoch() -> Iterator[Any]:
-        order = generator.permutation(share)
-        for start in range(0, share - size + 1, size):
-            chosen = order[start : start + size]
-            yield tf.constant(x[chosen]), tf.constant(y[chosen])
+        for images, labels in batches(x, y, size, generator):
+            yield tf.constant(images), tf.constant(labels)
 
     return epoch
 
@@ -117,6 +107,8 @@ def test(model: Any, loss_fn: Any, x: Any, y: Any) -> tuple[float, float]:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
     tf.keras.utils.set_random_seed(options.seed + hvd.rank())
     # Horovod: one GPU for each rank of a host; without GPUs a fair share of the cores.
     gpus = tf.config.experimental.list_physical_devices("GPU")
@@ -126,17 +118,13 @@ def run(options: argparse.Namespace) -> None:
         tf.config.experimental.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(max((os.cpu_count() or 1) // hvd.local_size(), 1))
 
-    report = Report("MNIST with TensorFlow 2", options.summary_dir)
+    report, digits = begin("MNIST with TensorFlow 2", options)
     checkpoints = usable_directory("--checkpoint-dir", options.checkpoint_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    if len(digits.x_train) < hvd.size():
-        sys.exit(f"{len(digits.x_train)} digits are too few for {hvd.size()} processes: raise --limit")
-    report.say(f"{digits.source}; {processes()}")
     x, y = as_floats(digits.x_train), digits.y_train
     x_test, y_test = as_floats(digits.x_test), digits.y_test
 
-    batches = random_batches if options.data_loading == "random" else partition_batches
-    epoch_of_batches = batches(x, y, options.batch_size, options.seed)
+    loading = random_batches if options.data_loading == "random" else partition_batches
+    epoch_of_batches = loading(x, y, options.batch_size, options.seed)
     model = build_model()
     loss_fn = tf.losses.SparseCategoricalCrossentropy()
     # Horovod: all ranks together see a larger batch, which allows for larger steps.
@@ -164,18 +152,11 @@ def run(options: argparse.Namespace) -> None:
         if hvd.rank() == 0:
             checkpoint.save(os.path.join(checkpoints, "ckpt"))
     report.finish([variable.numpy() for variable in model.variables])
+    hvd.shutdown()
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="MNIST with TensorFlow 2: horovodrun -np 2 python tf2_hvd_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--batch_size", "--batch-size", type=at_least_one, default=256, help="digits per step and process"
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=10, help="passes over the data")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
+    parser = epochs_parser("MNIST with TensorFlow 2", epochs=10, batch_size=256)
     parser.add_argument(
         "--compress", action=argparse.BooleanOptionalAction, default=True, help="gradients travel as float16"
     )
@@ -185,25 +166,10 @@ def parse() -> argparse.Namespace:
         default="partition",
         help="each rank has its part of the digits, or draws from all of them",
     )
-    parser.add_argument(
-        "--checkpoint-dir", default="checkpoints/tf2_hvd_mnist", metavar="DIR", help="rank 0 saves there"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    add_common_flags(parser)
+    add_checkpoint_dir(parser, "checkpoints/tf2_hvd_mnist")
     return parser.parse_args()
 
 
-def main() -> None:
-    """Entry point."""
-    options = parse()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except (OSError, tf.errors.OpError) as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
-    hvd.shutdown()
-
-
 if __name__ == "__main__":
-    main()
+    with told_errors(tf.errors.OpError):
+        run(parse())

@@ -1,28 +1,19 @@
 """Tutorial, step 4: one process speaks and writes for all."""
 
 import keras
-from sklearn.datasets import load_digits
+from digits import build_model, load
 
 import horovod.keras as hvd
 
 hvd.init()
 
-digits = load_digits()
-images, labels = digits.data / 16.0, digits.target
-x_train, y_train = images[:1400], labels[:1400]
-x_test, y_test = images[1400:], labels[1400:]
+(x_train, y_train), test = load()
 
 share = len(x_train) // hvd.size()
 mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
 x_train, y_train = x_train[mine], y_train[mine]
 
-model = keras.Sequential(
-    [
-        keras.Input((64,)),
-        keras.layers.Dense(64, activation="relu"),
-        keras.layers.Dense(10, activation="softmax"),
-    ]
-)
+model = build_model()
 optimizer = keras.optimizers.Adam(0.002 * hvd.size())
 optimizer = hvd.DistributedOptimizer(optimizer)
 model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -31,16 +22,9 @@ callbacks = [
     hvd.callbacks.BroadcastGlobalVariablesCallback(0),
     hvd.callbacks.MetricAverageCallback(),
 ]
-model.fit(
-    x_train,
-    y_train,
-    batch_size=32,
-    epochs=15,
-    validation_data=(x_test, y_test),
-    callbacks=callbacks,
-    verbose=2 if hvd.rank() == 0 else 0,
-)
+show = 2 if hvd.rank() == 0 else 0
+model.fit(x_train, y_train, batch_size=32, epochs=15, validation_data=test, callbacks=callbacks, verbose=show)
 
 if hvd.rank() == 0:
     model.save("digits.keras")
-    print(f"Test accuracy {model.evaluate(x_test, y_test, verbose=0)[1]:.1%}")
+    print(f"Test accuracy {model.evaluate(*test, verbose=0)[1]:.1%}")

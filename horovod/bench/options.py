@@ -63,7 +63,7 @@ def parse(argv: Sequence[str]) -> Options:
         allow_abbrev=False,  # so that without_np() sees what argparse sees
     )
     parser.add_argument(
-        "--np", type=_positive, metavar="N", help="processes to start (default: 2, or horovodrun's)"
+        "--np", type=positive, metavar="N", help="processes to start (default: 2, or horovodrun's)"
     )
     parser.add_argument(
         "--only", type=_names, metavar="NAMES", default=tuple(BENCHMARKS), help="comma list of benchmarks"
@@ -81,7 +81,7 @@ def parse(argv: Sequence[str]) -> Options:
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument(
         "--iterations",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="rounds for each row; small operations run several times a round",
     )
@@ -108,7 +108,8 @@ def without_np(argv: Sequence[str]) -> list[str]:
     return kept
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A type for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

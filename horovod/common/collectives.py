@@ -258,6 +258,7 @@ class BlockingCollectives(Generic[T]):
         postscale: float,
         process_set: ProcessSet,
         grouped: bool,
+        /,
     ) -> Any:
         return table.synchronize(
             self._collectives.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=grouped)
@@ -277,6 +278,7 @@ class BlockingCollectives(Generic[T]):
         postscale: float,
         process_set: ProcessSet,
         grouped: bool,
+        /,
     ) -> Any:
         return table.synchronize(
             self._collectives.reducescatter(

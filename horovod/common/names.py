@@ -80,18 +80,25 @@ _KERAS_CALLBACKS = (
     ),
     _differs("BestModelCheckpoint", "with Keras 3 set its `filepath` before training"),
 )
+_KERAS_ELASTIC = (
+    _differs("KerasState", "copies to host memory; what was synced is saved, too"),
+    _yes("run"),
+    _differs(
+        "CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback",
+        "in any order; the first epoch after a change is indeed shortened",
+    ),
+)
 _KERAS = (
     *_BASICS,
-    _yes("Average Sum global_process_set Compression is_homogeneous callbacks"),
+    _yes("Average Sum global_process_set Compression is_homogeneous callbacks elastic"),
     _yes("allreduce allgather broadcast reducescatter load_model"),
     _differs("DistributedOptimizer", _KERAS_OPTIMIZER),
     _differs("broadcast_global_variables", "`RuntimeError` outside of a TF1 graph: use the callback"),
-    _no("elastic", ""),
 )
 
 _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod": (
-        _differs("run", "elastic arguments (`min_num_proc` and the like) are errors"),
+        _yes("run"),
         _differs("__version__", "counts from 1.0"),
     ),
     "horovod.torch": (
@@ -108,12 +115,22 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
             "broadcast broadcast_ broadcast_async broadcast_async_ alltoall alltoall_async "
             "reducescatter reducescatter_async grouped_reducescatter grouped_reducescatter_async "
             "barrier poll synchronize broadcast_parameters broadcast_object allgather_object "
-            "DistributedOptimizer HorovodInternalError mpi_ops"
+            "DistributedOptimizer HorovodInternalError mpi_ops elastic"
         ),
         _JOIN,
         _BROADCAST_OPTIMIZER_STATE,
         _SYNC_BATCH_NORM,
-        _no("elastic", ""),
+    ),
+    "horovod.torch.elastic": (
+        _differs("TorchState", "copies to host memory; what was synced is saved, too; also for schedulers"),
+        _yes("ElasticSampler run state sampler"),
+    ),
+    "horovod.torch.elastic.state": (
+        _yes("TorchState StateHandler ModelStateHandler OptimizerStateHandler SamplerStateHandler"),
+        _yes("get_handler_registry set_handler_registry"),
+    ),
+    "horovod.torch.elastic.sampler": (
+        _yes("ElasticSampler", "also when fewer samples are left than there are ranks"),
     ),
     "horovod.torch.mpi_ops": (
         *_BASICS,
@@ -151,7 +168,7 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
             "BroadcastGlobalVariablesHook broadcast_object broadcast_object_fn allgather_object "
             "DistributedGradientTape PartialDistributedGradientTape is_homogeneous "
             "handle_average_backwards_compatibility check_num_rank_power_of_2 _executing_eagerly "
-            "LocalGradientAggregationHelper HorovodInternalError"
+            "LocalGradientAggregationHelper HorovodInternalError elastic"
         ),
         _JOIN,
         _differs(
@@ -159,7 +176,10 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
             f"Keras optimizers: heeds `op` and `groups`, {_KERAS_OPTIMIZER}; TF1's as they were",
         ),
         _yes("SyncBatchNormalization", "`fused=False` only, as ever"),
-        _no("elastic", ""),
+    ),
+    "horovod.tensorflow.elastic": (
+        _differs("TensorFlowState TensorFlowKerasState", "broadcast in `sync()`, never when they are made"),
+        _differs("run", "also in `sync()`, also for grouped operations; other errors are passed on"),
     ),
     "horovod.tensorflow.mpi_ops": (
         *_BASICS,
@@ -189,8 +209,10 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     ),
     "horovod.tensorflow.keras": (*_KERAS, _SETS),
     "horovod.tensorflow.keras.callbacks": _KERAS_CALLBACKS,
+    "horovod.tensorflow.keras.elastic": _KERAS_ELASTIC,
     "horovod.keras": (*_KERAS, _yes("Adasum"), _differs("PartialDistributedOptimizer", _KERAS_OPTIMIZER)),
     "horovod.keras.callbacks": _KERAS_CALLBACKS,
+    "horovod.keras.elastic": _KERAS_ELASTIC,
     "horovod.mxnet": (
         *_BASICS,
         _OPS,
@@ -211,6 +233,10 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
         _differs("HorovodVersionMismatchError", "never raised: nothing is compiled against a framework"),
     ),
     "horovod.common.basics": (_yes("HorovodBasics"),),
+    "horovod.common.elastic": (
+        _yes("State run_fn notification_manager"),
+        _differs("ObjectState", "copies what it saves, and sends what was reached"),
+    ),
     "horovod.common.process_sets": (_SETS,),
     "horovod.common.util": (
         _yes(
@@ -248,21 +274,18 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
         _differs("execute", "also takes a list of words; writes no times"),
         _yes("GRACEFUL_TERMINATION_TIME_S"),
     ),
+    "horovod.runner.elastic.discovery": (_yes("HostDiscovery HostDiscoveryScript FixedHosts"),),
+    "horovod.runner.elastic.settings": (_yes("ElasticSettings"),),
+    "horovod.runner.elastic.worker": (_yes("HostUpdateResult"),),
+    "horovod.runner.elastic.constants": (_yes("RESET_LIMIT_EXCEEDED_MESSAGE"),),
     "horovod.runner.util.threads": (_yes("in_thread on_event"),),
 }
 
 # Of modules that are not there; the sentence is the module's.
 _ABSENT_NAMES = {
-    "horovod.common.elastic": "State ObjectState run_fn notification_manager",
-    "horovod.keras.elastic": "KerasState CommitStateCallback UpdateBatchStateCallback "
-    "UpdateEpochStateCallback run",
     "horovod.ray": "RayExecutor ElasticRayExecutor BaseHorovodWorker",
     "horovod.spark": "run run_elastic keras.KerasEstimator keras.KerasModel torch.TorchEstimator "
     "torch.TorchModel lightning.TorchEstimator common.store.Store common.backend.SparkBackend",
-    "horovod.tensorflow.elastic": "TensorFlowKerasState TensorFlowState run",
-    "horovod.tensorflow.keras.elastic": "KerasState CommitStateCallback UpdateBatchStateCallback "
-    "UpdateEpochStateCallback run",
-    "horovod.torch.elastic": "TorchState ElasticSampler run",
 }
 
 

@@ -23,7 +23,11 @@ NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
 
 def engine_error(code: int, text: str) -> Exception:
     """A caller's own mistake is a ValueError; everything that other ranks are part of is not."""
-    return ValueError(text) if code == _core.INVALID_ARGUMENT else HorovodInternalError(text)
+    if code == _core.INVALID_ARGUMENT:
+        return ValueError(text)
+    error = HorovodInternalError(text)
+    error.code = code
+    return error
 
 
 class Place(NamedTuple):
@@ -96,6 +100,8 @@ class _State:
         self.inits: dict[str, int] = {}
         self.on_fork: list[Callable[[], None]] = []
         self.before_shutdown: list[Callable[[], None]] = []  # what adapters still have to wait for
+        # In an elastic job: lets go of the engine that has ended
+        self.after_shutdown: list[Callable[[], None]] = []
 
     def after_fork_in_child(self) -> None:
         # The engine's threads are not here, and another thread may have held the lock.

@@ -15,6 +15,7 @@ from horovod import _core
 from horovod._bootstrap import identity as identities
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
+from horovod._bootstrap.identity.variables import WORKER
 from horovod.common import config as configs
 from horovod.common import feed as feeds
 from horovod.common import handles, metrics, observer
@@ -25,22 +26,30 @@ from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
     from horovod._bootstrap.identity import DiscoveryHints, Identity
+    from horovod._bootstrap.rendezvous.client import RendezvousClient
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
 
 
 def start(comm: Any, process_sets: Sequence[ProcessSet] | str | None) -> None:
     """Makes the session of this process, unless there is one, and registers the process sets."""
+    if WORKER in os.environ:
+        from horovod.common import elastic_world
+
+        if state.session is None:
+            process_sets = elastic_world.first_arguments(process_sets)
     members, by_mpi = _members(comm)
     sets = _static_sets(process_sets, members if by_mpi else None)
     with state.lock:
         if state.session is None:
-            state.session = _start(members, by_mpi, sets)
+            state.session = _start(comm, members, by_mpi, sets)
             atexit.register(stop)
         elif isinstance(process_sets, str):
             state.session.dynamic_process_sets = True
         session = state.session
         global_process_set.ranks = list(range(session.place.size))
+        if session.elastic:
+            sets = _possible_sets(sets, session)
         if any(process_set.mpi_comm is not None for process_set in sets):
             sets = _sets_of_all(sets)
         register_all(sets, session)
@@ -58,12 +67,21 @@ def stop() -> None:
         atexit.unregister(stop)
         session.feed.close()
         metrics.remember(session.engine)
+        culprit = session.engine.culprit()
         session.engine.shutdown()
         session.observer.close()
         session.belongings.close()
         for process_set in session.process_sets:
             process_set._forget()
         global_process_set._forget()
+        if WORKER in os.environ:
+            from horovod.common import elastic_world
+
+            # The next world may be long in coming: nothing of the last one is to wait for it.
+            handles.table.forget_all()
+            for release in state.after_shutdown:
+                release()
+            elastic_world.ended(culprit)
 
 
 def place_of(rank: int, hosts: Sequence[str]) -> Place:
@@ -131,6 +149,16 @@ def _static_sets(given: Sequence[ProcessSet] | str | None, mpi_members: list[int
     return sets
 
 
+def _possible_sets(sets: Sequence[ProcessSet], session: Session) -> list[ProcessSet]:
+    """Those whose ranks all exist in this world of an elastic job; the others stay unregistered."""
+    everyone = list(range(session.place.size))
+    for process_set in sets:
+        if process_set.ranks == everyone:
+            process_set.process_set_id = global_process_set.process_set_id
+            session.process_sets.append(process_set)
+    return [each for each in sets if each.ranks != everyone and max(each.ranks or [-1]) < len(everyone)]
+
+
 def _sets_of_all(sets: Sequence[ProcessSet]) -> list[ProcessSet]:
     """All ranks' sets, the same on each: those of this rank and, in the same place of the list, the
     others'.
@@ -169,7 +197,8 @@ def _affinity(config: Config, place: Place) -> int:
     cores = config.thread_affinity
     if not cores:
         return -1
-    if len(cores) < place.local_size:
+    # In an elastic job a local rank, which stays, may be above what the number of ranks allows.
+    if len(cores) < max(place.local_size, place.local_rank + 1):
         import logging  # here: it would take a tenth of the time of importing this module
 
         logging.getLogger("horovod").error(
@@ -237,6 +266,48 @@ def _prepared(
     return discovered(launched, identity, ranks, scope, timeout)
 
 
+def _timeout(config: Config) -> float:
+    # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not
+    # given.
+    explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
+    return config.gloo_timeout_seconds if explicit else config.start_timeout
+
+
+def _world(
+    config: Config,
+    identity: Identity,
+    sets: Sequence[ProcessSet],
+    transport: str,
+    scope: str,
+    timeout: float,
+    groups: Sequence[int] | None = None,
+    client: RendezvousClient | None = None,
+) -> World:
+    try:
+        return worlds.connect(
+            identity,
+            transport=transport,
+            groups=groups,
+            timeout=timeout,
+            peer_timeout=config.peer_timeout_seconds,
+            # Of sets made from communicators every rank may have others: only their number must
+            # agree.
+            process_sets=[
+                list(process_set.ranks or ()) if process_set.mpi_comm is None else [] for process_set in sets
+            ],
+            scope=scope,
+            shm_bytes=_core.shm_bytes,
+            encryption=config.encryption,
+            client=client,
+        )
+    except HorovodInternalError as error:
+        # The rendezvous can't tell a mistake in the script from a failure; users of init() expect
+        # to.
+        if "process sets" in str(error):
+            raise ValueError(f"hvd.init(process_sets=...): {error}") from error
+        raise
+
+
 def _connect(
     config: Config, launched: Identity, members: list[int], sets: Sequence[ProcessSet], transport: str
 ) -> tuple[World, Place]:
@@ -253,53 +324,32 @@ def _connect(
     group = f"{prefix}{identity.size}"
     number = state.inits.get(group, 0)
     state.inits[group] = number + 1
-    # HOROVOD_GLOO_TIMEOUT_SECONDS is about this moment; the start-up limit counts where it was not
-    # given.
-    explicit = "HOROVOD_GLOO_TIMEOUT_SECONDS" in os.environ
-    timeout = config.gloo_timeout_seconds if explicit else config.start_timeout
     scope = f"{group}.{number}"
-    try:
-        with _prepared(launched, identity, members or everyone, scope, timeout) as (ready, left):
-            world = worlds.connect(
-                ready,
-                transport=transport,
-                groups=groups,
-                timeout=left,
-                peer_timeout=config.peer_timeout_seconds,
-                # Of sets made from communicators every rank may have others: only their number must
-                # agree.
-                process_sets=[
-                    list(process_set.ranks or ()) if process_set.mpi_comm is None else []
-                    for process_set in sets
-                ],
-                scope=scope,
-                shm_bytes=_core.shm_bytes,
-                encryption=config.encryption,
-            )
-    except HorovodInternalError as error:
-        # The rendezvous can't tell a mistake in the script from a failure; users of init() expect
-        # to.
-        if "process sets" in str(error):
-            raise ValueError(f"hvd.init(process_sets=...): {error}") from error
-        raise
+    with _prepared(launched, identity, members or everyone, scope, _timeout(config)) as (ready, left):
+        world = _world(config, ready, sets, transport, scope, left, groups)
     place = place_of(world.rank, [peer.host for peer in world.peers])
     if not members and identity.discovery is not None:
         _check_local(identity.discovery, place, identity.host)
     elif not members:
-        # The launcher's numbering is the one that users see in the environment.
-        place = place._replace(
-            local_rank=identity.local_rank,
-            local_size=identity.local_size,
-            cross_rank=identity.cross_rank,
-            cross_size=identity.cross_size,
-        )
+        place = _as_launched(place, identity)
     world.local_rank, world.local_size = place.local_rank, place.local_size
     return world, place
 
 
-def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
+def _as_launched(place: Place, identity: Identity) -> Place:
+    """The launcher's numbering is the one that users see in the environment."""
+    return place._replace(
+        local_rank=identity.local_rank,
+        local_size=identity.local_size,
+        cross_rank=identity.cross_rank,
+        cross_size=identity.cross_size,
+    )
+
+
+def _start(comm: Any, members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
-    stack_signal = observer.signal_number(config.stack_signal)
+    if config.elastic and WORKER in os.environ:
+        return _start_elastic(config, comm, sets)
     launched = identities.detect()
     if launched.rank == 0 and "HOROVOD_RANK" not in os.environ:  # else horovodrun has said it
         for name in configs.without_effect(os.environ):
@@ -313,23 +363,57 @@ def _start(members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Sess
         table: _core.MpiTable | None = None
         if world.transport == "mpi":
             table = _mpi_table(world, members, belongings)
+        held = belongings.pop_all()
+        return _session(config, launched, world, place, held, config.timeline, uses_mpi, table)
+
+
+def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Session:
+    from horovod.common import elastic_world
+
+    elastic_world.check(config, comm)
+    _check_encryption(config, uses_mpi=False)
+
+    def connect(identity: Identity, client: RendezvousClient, scope: str) -> Session:
+        world = _world(config, identity, sets, config.transport, scope, _timeout(config), client=client)
+        place = _as_launched(place_of(world.rank, [peer.host for peer in world.peers]), identity)
+        world.local_rank, world.local_size = place.local_rank, place.local_size
+        timeline = config.timeline
+        if timeline is not None:  # or the next world's would overwrite it
+            base, extension = os.path.splitext(timeline)
+            timeline = f"{base}.{scope}{extension}" if timeline.upper() != "DYNAMIC" else timeline
+        return _session(config, identity, world, place, contextlib.ExitStack(), timeline)
+
+    identities.hide_key()
+    return elastic_world.begin(config, connect)
+
+
+def _session(
+    config: Config,
+    launched: Identity,
+    world: World,
+    place: Place,
+    belongings: contextlib.ExitStack,
+    timeline: str | None,
+    uses_mpi: bool = False,
+    table: _core.MpiTable | None = None,
+) -> Session:
+    with belongings:
+        stack_signal = observer.signal_number(config.stack_signal)
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
-        if config.timeline is not None and config.timeline.upper() != "DYNAMIC":
+        if timeline is not None and timeline.upper() != "DYNAMIC":
             try:
-                engine.timeline_start(
-                    config.timeline, config.timeline_mark_cycles, config.timeline_ranks == "all"
-                )
+                engine.timeline_start(timeline, config.timeline_mark_cycles, config.timeline_ranks == "all")
             except (ValueError, RuntimeError) as error:
                 engine.shutdown()
-                raise ValueError(f"HOROVOD_TIMELINE={config.timeline}: {error}") from error
+                raise ValueError(f"HOROVOD_TIMELINE={timeline}: {error}") from error
         return Session(
             engine,
             place,
             observer=observer.Observer(engine, stack_signal),
             feed=feeds.opened(launched, place, world.transport, engine),
             dynamic_process_sets=config.dynamic_process_sets,
-            timeline=config.timeline is not None,
+            timeline=timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",
             elastic=config.elastic,
             mpi=uses_mpi,

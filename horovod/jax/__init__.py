@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
@@ -28,6 +29,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "elastic",
     "global_process_set",
     "grad",
     "remove_process_set",
@@ -39,7 +41,11 @@ __all__ += _ops.__all__
 # JAX's own function at exit, which waits for what is under way, comes after ours.
 _state.before_shutdown.append(_compiled.wait_for_programs)
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.jax import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import keras as _keras
@@ -38,6 +39,7 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
+    "elastic",
     "global_process_set",
     "load_model",
     "reducescatter",
@@ -79,7 +81,11 @@ def DistributedOptimizer(
     )
 
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.keras import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

@@ -8,15 +8,8 @@ import keras
 
 from horovod._keras.callbacks.classes import classes_for
 
-__all__ = [
-    "BestModelCheckpoint",
-    "BroadcastGlobalVariablesCallback",
-    "LearningRateScheduleCallback",
-    "LearningRateWarmupCallback",
-    "MetricAverageCallback",
-]
-
 _classes = classes_for(keras, __name__)
+__all__ = list(vars(_classes))
 BestModelCheckpoint: Any = _classes.BestModelCheckpoint
 BroadcastGlobalVariablesCallback: Any = _classes.BroadcastGlobalVariablesCallback
 LearningRateScheduleCallback: Any = _classes.LearningRateScheduleCallback

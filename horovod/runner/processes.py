@@ -96,25 +96,40 @@ def send_group(group: int, number: int) -> None:
         return
 
 
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Whether a process was started with this in its environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{name}={value}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False  # it ended meanwhile, or belongs to somebody else
+
+
 class Sweep:
     """Ends all descendants of this process: SIGTERM, SIGKILL after a while, until none is left.
 
     Without ``groups`` everyone gets SIGTERM at once. With them only these process groups do, and
     have the whole time: what they start in order to save their work is left alone. When they are
-    gone, all that are left get SIGTERM and a shorter time. Never blocks; ``now`` is the caller's
-    monotonic clock.
+    gone, all that are left get SIGTERM and a shorter time. ``only`` picks those that are meant by
+    process id and group. Never blocks; ``now`` is the caller's monotonic clock.
     """
 
     GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: a process stuck in the kernel cannot be ended
     LEFTOVER_KILL_AFTER = 5.0  # from SIGTERM to SIGKILL for what is left when the groups are gone
 
     def __init__(
-        self, now: float, kill_after: float, exclude: Collection[int] = (), groups: Collection[int] = ()
+        self,
+        now: float,
+        kill_after: float,
+        exclude: Collection[int] = (),
+        groups: Collection[int] = (),
+        only: Callable[[int, int], bool] | None = None,
     ) -> None:
         self.left: list[int] = []  # those still there, as of the last step
         self._kill_at = now + kill_after
         self._exclude = exclude
         self._groups = set(groups)
+        self._only = only
         self._told: set[int] = set()  # of the groups
         self._all_told = False
 
@@ -125,6 +140,8 @@ class Sweep:
     def step(self, now: float) -> bool:
         """Signals those that are left; True when none is, or when it is hopeless."""
         found = descendants(os.getpid(), self._exclude)
+        if self._only is not None:
+            found = {pid: group for pid, group in found.items() if self._only(pid, group)}
         self.left = list(found)
         if now >= self._kill_at:
             for pid in found:

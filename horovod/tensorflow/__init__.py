@@ -76,6 +76,7 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "check_num_rank_power_of_2",
+    "elastic",
     "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
@@ -94,6 +95,7 @@ __all__ += _common.__all__
 
 # Keras takes seconds to import, and not every program uses it.
 if TYPE_CHECKING:
+    from horovod.tensorflow import elastic
     from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
@@ -101,6 +103,8 @@ _LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
 if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         if name not in _LAZY:
             raise _absent.missing_attribute(__name__, name)
         return getattr(importlib.import_module(_LAZY[name]), name)

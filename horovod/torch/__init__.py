@@ -1,6 +1,7 @@
 """Collectives on torch tensors: `import horovod.torch as
 hvd`, then hvd.init() and the functions below."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from horovod import _absent
@@ -33,6 +34,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "elastic",
     "global_process_set",
     "mpi_ops",
     "remove_process_set",
@@ -41,7 +43,11 @@ __all__ = [
 __all__ += _common.__all__
 __all__ += _ops.__all__
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.torch import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

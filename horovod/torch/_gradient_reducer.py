@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from horovod.common.distributed_options import DistributedOptions
+from horovod.common.session import state
 from horovod.errors import HorovodInternalError
 from horovod.torch import ops
 from horovod.torch._prepared_allreduce import PreparedAllreduce
@@ -110,6 +111,19 @@ def _remove(removable: list[Any]) -> None:
         removable.pop().remove()
 
 
+_reducers: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
+
+
+def _release_engine() -> None:
+    """In an elastic job: what belongs to an engine that has ended must not wait for the next one."""
+    for reducer in list(_reducers):
+        reducer.forget()
+        reducer.release_engine()
+
+
+state.after_shutdown.append(_release_engine)
+
+
 class GradientReducer:
     """The gradients of one optimizer.
 
@@ -133,6 +147,7 @@ class GradientReducer:
         self._held_bytes = 0
         self.failed = False  # a gradient could not be sent, and nobody has cleared up since
         weakref.finalize(self, _remove, self._removable).atexit = False
+        _reducers.add(self)
         for bucket in buckets:
             self.add(bucket)
 
@@ -176,6 +191,12 @@ class GradientReducer:
                 except (ValueError, HorovodInternalError):
                     pass  # of an engine that is gone, or the operation failed: all the same now
             self._expect(bucket)
+
+    def release_engine(self) -> None:
+        """Keeps nothing of the engine, which has ended."""
+        for bucket in self._buckets:
+            if bucket.prepared is not None:
+                bucket.prepared.release()
 
     def clear_up(self) -> None:
         """After `failed`: waits for what was sent nevertheless, and counts from the beginning."""

@@ -6,6 +6,8 @@ A handle from here is one like ops.allreduce_async_() gives, for about half of t
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch.autograd.graph import increment_version
 
@@ -66,6 +68,12 @@ class PreparedAllreduce:
             raise
         increment_version(gradient)
         return handle
+
+    def release(self) -> None:
+        """Lets go of the engine, which has ended."""
+        self._engine = None
+        with contextlib.suppress(AttributeError):  # nothing has been sent yet
+            del self._prepared
 
     def _prepare(self, engine: _core.Engine, gradient: torch.Tensor) -> None:
         _, shape, dtype = TorchAdapter().describe(gradient)

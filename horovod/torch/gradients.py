@@ -25,6 +25,8 @@ Tensors = Sequence[Tensor]
 
 
 class _Reduction(NamedTuple):
+    """What BlockingCollectives takes beside the tensors."""
+
     name: str | None
     op: int
     prescale: float
@@ -36,19 +38,11 @@ class _Reduction(NamedTuple):
 class Differentiable(BlockingCollectives[Tensor]):
     """The blocking collectives, with their gradients where they are asked for."""
 
-    def allreduce(
-        self,
-        tensors: Tensors,
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        grouped: bool,
-    ) -> Any:
+    def allreduce(self, tensors: Tensors, /, *how: Any) -> Any:
         """Gradient: the same reduction of the gradients."""
-        how = _Reduction(name, op, prescale, postscale, process_set, grouped)
-        return _apply(_Allreduce, how, tensors) if _tracked(tensors) else super().allreduce(tensors, *how)
+        if not _tracked(tensors):
+            return super().allreduce(tensors, *how)
+        return _apply(_Allreduce, _Reduction(*how), tensors)
 
     def allgather(self, tensors: Tensors, name: str | None, process_set: ProcessSet, grouped: bool) -> Any:
         """Gradient: this rank's rows of the average of all ranks' gradients."""
@@ -56,21 +50,11 @@ class Differentiable(BlockingCollectives[Tensor]):
             return super().allgather(tensors, name, process_set, grouped)
         return _apply(_Allgather, _Reduction(name, Average, 1.0, 1.0, process_set, grouped), tensors)
 
-    def reducescatter(
-        self,
-        tensors: Tensors,
-        name: str | None,
-        op: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-        grouped: bool,
-    ) -> Any:
+    def reducescatter(self, tensors: Tensors, /, *how: Any) -> Any:
         """Gradient: all ranks' rows, times the number of ranks for Sum, times the factors."""
-        how = _Reduction(name, op, prescale, postscale, process_set, grouped)
         if not _tracked(tensors):
             return super().reducescatter(tensors, *how)
-        return _apply(_Reducescatter, how, tensors)
+        return _apply(_Reducescatter, _Reduction(*how), tensors)
 
     def broadcast(self, tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Tensor:
         """Gradient: the average of all ranks' gradients on the root, zero elsewhere."""

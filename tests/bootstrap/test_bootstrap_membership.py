@@ -178,3 +178,24 @@ def test_the_list_of_the_ranks_is_short() -> None:
     for bad in ("", "x", "=" * 8, packed[:-8], pack({}), packed.replace(packed[50], "!"), large):  # type: ignore[arg-type]
         with pytest.raises(FrameError):
             unpack(bad)
+
+
+def test_a_scope_that_is_over_names_those_at_fault() -> None:
+    def joined() -> Membership:
+        membership = Membership()
+        for rank in range(3):
+            membership.join(10 + rank, join(10 + rank, rank, 3), 0.0)
+        return membership
+
+    membership = joined()
+    membership.leave(11, "ended", 1.0)
+    assert [(each.name, each.at_fault) for each in membership.take_ended()] == [("s", (11,))]
+    assert membership.take_ended() == []
+    membership = joined()
+    membership.give_up(12, "gave up", 0, 1.0)  # it has not reached rank 0: one of the two
+    ended = membership.take_ended()[0]
+    assert (ended.at_fault, ended.pair) == ((), (12, 10))
+    membership = joined()
+    membership.give_up(12, "gave up", None, 1.0)
+    ended = membership.take_ended()[0]
+    assert (ended.at_fault, ended.pair) == ((), ())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +30,31 @@ def check_compression() -> None:
         assert hvd.grouped_reducescatter([rows], compression=compression)[0].dtype == np.float64
     assert hvd.allreduce(array, compression=hvd.Compression.none).tolist() == array.tolist()
     assert hvd.allreduce(array.astype(BFLOAT16)).dtype == BFLOAT16
+
+
+@contextlib.contextmanager
+def deprecations(count: int) -> Iterator[None]:
+    """That many warnings, of the lines that called Horovod: here those of this directory."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    assert [entry.category for entry in caught] == [DeprecationWarning] * count, caught
+    assert {Path(entry.filename).parent for entry in caught} == {Path(__file__).parent}, caught
+
+
+def check_average_is_deprecated() -> None:
+    ones = np.ones(1, np.float32)
+    with raises(ValueError, "average"):
+        hvd.allreduce(ones, average=True, op=hvd.Sum)
+    with deprecations(3):
+        assert hvd.allreduce(ones, average=False)[0] == hvd.size()
+        assert hvd.allreduce(ones, average=True)[0] == 1
+        assert hvd.grouped_allreduce([ones], average=False)[0][0] == hvd.size()
+
+
+def check_average_is_deprecated_in_place() -> None:
+    with deprecations(1):
+        assert hvd.allreduce_(np.ones(1, np.float32), average=False)[0] == hvd.size()
 
 
 def check_compression_of_ones_own() -> None:

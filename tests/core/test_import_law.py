@@ -27,7 +27,8 @@ _BASE = {
 _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRAP}
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
-_FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_LAUNCHER}
+_ELASTIC = {"horovod.runner.elastic", *_LAUNCHER}
+_FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_ELASTIC}
 _TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.runner.top", "horovod.timeline"}
 _CLI = {"horovod.runner.cli", *_TOOLS, *_FUNCTION, *_COMMON}
 
@@ -42,6 +43,7 @@ LAW: dict[str, set[str]] = {
     "horovod.common": _COMMON,
     "horovod.data": set(),
     "horovod.timeline": set(),
+    "horovod.elastic": set(),
     "horovod.numpy": _COMMON,
     "horovod.torch": _COMMON,
     "horovod.mxnet": _COMMON,
@@ -65,6 +67,8 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.plan": _PLAN,
     "horovod.runner.agent": _PLAN,
     "horovod.runner.launcher": _LAUNCHER,
+    "horovod.runner.elastic": _ELASTIC,
+    "horovod.runner.elastic.settings": {"horovod.runner.common", *_ELASTIC},
     "horovod.runner.kubexec": set(),
     "horovod.runner.lsf": _PLAN,
     "horovod.runner.mpirun": _PLAN,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -39,6 +40,12 @@ REFERENCE = [
     "horovod.tensorflow.keras",
     "horovod.keras",
     "horovod.keras.callbacks",
+    "horovod.jax",
+    "horovod.mxnet.ops",
+    "horovod.mxnet.functions",
+    "horovod.mxnet.optimizer",
+    "horovod.mxnet.compression",
+    "horovod.lightning",
     "horovod.runner",
 ]
 
@@ -104,6 +111,18 @@ def test_help_shows_signature_and_text(name: str, framework: str) -> None:
     assert parameters[:4] == ["tensor", "average", "name", "compression"]
     assert inspect.signature(allreduce).return_annotation == "Tensor"
     assert "combined element by element" in (inspect.getdoc(allreduce) or "")
+
+
+def test_reference_has_the_arguments_of_the_lightning_strategy() -> None:
+    """Its class is made for each package, so that its page is not."""
+    needs("lightning.pytorch")
+    made = importlib.import_module("horovod.lightning").strategy_class("lightning.pytorch")
+    shown = re.search(
+        r"HorovodStrategy\((.*?)\n\)", (ROOT / "docs" / "api" / "lightning.md").read_text(), re.S
+    )
+    assert shown is not None
+    names = re.findall(r"^    (\w+)=", shown[1], re.M)
+    assert names == list(inspect.signature(made).parameters)
 
 
 def test_reference_has_every_module() -> None:

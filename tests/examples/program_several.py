@@ -12,6 +12,7 @@ import sys
 
 for command in json.loads(sys.argv[1]):
     sys.argv = command
+    sys.path[0] = os.path.dirname(command[0])  # as Python does for a script
     if os.environ.get("HOROVOD_RANK", "0") == "0":
         print(f"=== {os.path.basename(command[0])}", flush=True)
     try:

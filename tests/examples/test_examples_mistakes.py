@@ -39,9 +39,9 @@ def test_help_and_mistakes(tmp_path: Path) -> None:
         ([MULTINODE, f"--checkpoint-dir={file}/x"], 1, ["--checkpoint-dir", "Not a directory"]),
         ([ADAGRAD, "--lr=-1"], 2, ["--lr", "'-1'"]),
         ([SIMPLE, "--nonsense"], 2, ["--nonsense"]),
-        ([SIMPLE, "--save=model"], 2, ["--save model", ".keras"]),
+        ([SIMPLE, "--save=model"], 2, ["--save", "'model'", ".keras"]),
         ([ADVANCED, "--limit=x"], 2, ["--limit", "'x'"]),
-        ([PRACTICE, "--checkpoint=best"], 2, ["--checkpoint best", ".h5"]),
+        ([PRACTICE, "--checkpoint=best"], 2, ["--checkpoint", "'best'", ".h5"]),
         ([SCALING, "--processes=1,x"], 2, ["--processes", "1,2,4"]),
         ([SCALING, f"--output={file}"], 1, ["--output", "File exists"]),
     ]

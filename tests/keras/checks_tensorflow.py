@@ -6,31 +6,17 @@ import itertools
 import tempfile
 from typing import Any
 
+import keras_setup as setup
 import numpy as np
 import tensorflow as tf
-from keras_setup import (
-    HALF,
-    LEGACY,
-    STEPS,
-    X,
-    Y,
-    assert_same,
-    assert_same_everywhere,
-    hvd,
-    keras,
-    sgd,
-    share,
-    small_model,
-    trained_alone,
-    trained_together,
-)
+from keras_setup import hvd, keras
 from util_expect import raises, skip
 
 import horovod.tensorflow as hvd_tf
 
 
 def loop(optimizer: Any, with_tape: bool, compiled: bool, clip: bool = False, **tape_options: Any) -> Any:
-    model = small_model()
+    model = setup.small_model()
 
     def step(x: Any, y: Any) -> None:
         with tf.GradientTape() as tape:
@@ -43,32 +29,32 @@ def loop(optimizer: Any, with_tape: bool, compiled: bool, clip: bool = False, **
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
     run = tf.function(step) if compiled else step
-    for i in range(STEPS):
-        rows = slice(i * HALF, (i + 1) * HALF)
-        run(tf.constant(share(X)[rows]), tf.constant(share(Y)[rows]))
+    for i in range(setup.STEPS):
+        rows = slice(i * setup.HALF, (i + 1) * setup.HALF)
+        run(tf.constant(setup.share(setup.X)[rows]), tf.constant(setup.share(setup.Y)[rows]))
     return model
 
 
 def check_loop() -> None:
-    alone = trained_alone(sgd())
+    alone = setup.trained_alone(setup.sgd())
     for compiled in (True, False):
-        assert_same(loop(hvd.DistributedOptimizer(sgd()), False, compiled), alone)
+        setup.assert_same(loop(hvd.DistributedOptimizer(setup.sgd()), False, compiled), alone)
         # A sum, reduced twice, would be twice as large.
-        both = hvd.DistributedOptimizer(sgd(0.05), op=hvd.Sum)
-        assert_same(loop(both, True, compiled, op=hvd_tf.Sum), alone)
+        both = hvd.DistributedOptimizer(setup.sgd(0.05), op=hvd.Sum)
+        setup.assert_same(loop(both, True, compiled, op=hvd_tf.Sum), alone)
     # What is computed from reduced gradients has no mark. Averaging it again changes nothing.
-    assert_same(loop(hvd.DistributedOptimizer(sgd()), True, True, clip=True), alone)
+    setup.assert_same(loop(hvd.DistributedOptimizer(setup.sgd()), True, True, clip=True), alone)
 
 
 def check_clipping_of_computed_gradients() -> None:
     """Legacy Keras: compute_gradients(), clip, apply_gradients(). All ranks clip the same."""
-    if not LEGACY:
+    if not setup.LEGACY:
         skip("only legacy Keras has compute_gradients()")
     rank, w = hvd.rank(), tf.Variable([1.0, 1.0])
-    for optimizer, op in itertools.product((sgd, keras.optimizers.legacy.SGD), (hvd.Average, hvd.Sum)):
+    for optimizer, op in itertools.product((setup.sgd, keras.optimizers.legacy.SGD), (hvd.Average, hvd.Sum)):
         distributed = hvd.DistributedOptimizer(optimizer(1.0), op=op)
         compute = [distributed._compute_gradients]
-        compute += [distributed.compute_gradients] if optimizer is sgd else []
+        compute += [distributed.compute_gradients] if optimizer is setup.sgd else []
         for each in compute:
             w.assign([1.0, 1.0])
             pairs = each(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
@@ -80,45 +66,47 @@ def check_clipping_of_computed_gradients() -> None:
         w.assign([1.0, 1.0])
         distributed.apply_gradients([(tf.constant([rank + 1.0, 0.0]), w)])
         np.testing.assert_allclose(w, [-0.5 if op == hvd.Average else -2.0, 1.0])
-    scaled = keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(sgd(1.0), op=hvd.Sum))
+    scaled = keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(setup.sgd(1.0), op=hvd.Sum))
     w.assign([1.0, 1.0])
     scaled.minimize(lambda: tf.reduce_sum(w * [4.0 * rank, 0.5]), [w])
     np.testing.assert_allclose(w, [-3.0, 0.0])
 
 
 def check_passes_in_a_loop() -> None:
-    alone = loop(sgd(0.05), True, True)
-    optimizer = hvd.DistributedOptimizer(sgd(0.05), backward_passes_per_step=1)
-    assert_same(loop(optimizer, False, True), alone)
+    alone = loop(setup.sgd(0.05), True, True)
+    optimizer = hvd.DistributedOptimizer(setup.sgd(0.05), backward_passes_per_step=1)
+    setup.assert_same(loop(optimizer, False, True), alone)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05), backward_passes_per_step=2)
     model = loop(optimizer, False, True)
-    assert int(optimizer.iterations) == STEPS
-    assert_same_everywhere(model.get_weights())
+    assert int(optimizer.iterations) == setup.STEPS
+    setup.assert_same_everywhere(model.get_weights())
 
 
 def check_from_horovod_tensorflow() -> None:
-    optimizer = hvd_tf.DistributedOptimizer(sgd(0.05), op=hvd_tf.Sum)
-    assert_same(trained_together(optimizer), trained_alone(sgd()))
+    optimizer = hvd_tf.DistributedOptimizer(setup.sgd(0.05), op=hvd_tf.Sum)
+    setup.assert_same(setup.trained_together(optimizer), setup.trained_alone(setup.sgd()))
     with raises(ValueError, "Adasum"):
-        hvd_tf.DistributedOptimizer(sgd(), op=hvd_tf.Adasum)
+        hvd_tf.DistributedOptimizer(setup.sgd(), op=hvd_tf.Adasum)
 
 
 def check_steps_per_execution() -> None:
-    alone = trained_alone(sgd())
-    assert_same(trained_together(hvd.DistributedOptimizer(sgd()), steps_per_execution=2), alone)
+    alone = setup.trained_alone(setup.sgd())
+    setup.assert_same(
+        setup.trained_together(hvd.DistributedOptimizer(setup.sgd()), steps_per_execution=2), alone
+    )
 
 
 def check_checkpoints_of_tensorflow() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        model = trained_together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
+        model = setup.trained_together(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
         path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(f"{directory}/checkpoint")
-        other = trained_together(keras.optimizers.Adam(0.5))
+        other = setup.trained_together(keras.optimizers.Adam(0.5))
         tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
-        assert_same(other, model)
-        if LEGACY:
+        setup.assert_same(other, model)
+        if setup.LEGACY:
             model.save(f"{directory}/saved_model")
             loaded = hvd.load_model(f"{directory}/saved_model")
-            assert_same(loaded, model)
+            setup.assert_same(loaded, model)
             assert type(loaded.optimizer).__name__ == "Adam"
 
 
@@ -129,15 +117,22 @@ def check_module_for_tf_keras() -> None:
         hvd_tf_keras.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd_tf_keras.callbacks.MetricAverageCallback(),
     ]
-    optimizer = hvd_tf_keras.DistributedOptimizer(sgd(), None, "", "", hvd.Compression.none, False, 1.0, 0, 1)
-    assert_same(trained_together(optimizer, callbacks=callbacks, run_eagerly=True), trained_alone(sgd()))
+    optimizer = hvd_tf_keras.DistributedOptimizer(
+        setup.sgd(), None, "", "", hvd.Compression.none, False, 1.0, 0, 1
+    )
+    setup.assert_same(
+        setup.trained_together(optimizer, callbacks=callbacks, run_eagerly=True),
+        setup.trained_alone(setup.sgd()),
+    )
 
 
 def check_jit_compile() -> None:
-    alone = trained_alone(sgd())
-    assert_same(trained_together(hvd.DistributedOptimizer(sgd()), jit_compile=True), alone)
-    passes = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, average_aggregated_gradients=True)
-    assert_same(trained_together(passes, batch=HALF // 2, jit_compile=True), alone)
+    alone = setup.trained_alone(setup.sgd())
+    setup.assert_same(setup.trained_together(hvd.DistributedOptimizer(setup.sgd()), jit_compile=True), alone)
+    passes = hvd.DistributedOptimizer(
+        setup.sgd(), backward_passes_per_step=2, average_aggregated_gradients=True
+    )
+    setup.assert_same(setup.trained_together(passes, batch=setup.HALF // 2, jit_compile=True), alone)
 
 
 def word_model() -> Any:
@@ -153,35 +148,37 @@ def word_model() -> Any:
 
 
 def trained_on_words(optimizer: Any, together: bool, eagerly: bool = False) -> Any:
-    words = (np.arange(STEPS * 2 * HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
+    words = (np.arange(setup.STEPS * 2 * setup.HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
     model = word_model()
     model.compile(optimizer, "mse", run_eagerly=eagerly)
-    x, y = (share(words), share(Y)) if together else (words, Y)
-    model.fit(x, y, batch_size=HALF if together else 2 * HALF, verbose=0, shuffle=False)
+    x, y = (setup.share(words), setup.share(setup.Y)) if together else (words, setup.Y)
+    model.fit(x, y, batch_size=setup.HALF if together else 2 * setup.HALF, verbose=0, shuffle=False)
     return model
 
 
 def check_sparse_gradients() -> None:
-    alone = trained_on_words(sgd(0.5), together=False)
-    assert_same(trained_on_words(hvd.DistributedOptimizer(sgd(0.5)), True), alone)
-    assert_same(trained_on_words(hvd.DistributedOptimizer(sgd(0.5), sparse_as_dense=True), True), alone)
-    grouped = hvd.DistributedOptimizer(sgd(0.5), groups=1)
-    assert_same(trained_on_words(grouped, True, eagerly=True), alone)
-    passes = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2)
+    alone = trained_on_words(setup.sgd(0.5), together=False)
+    setup.assert_same(trained_on_words(hvd.DistributedOptimizer(setup.sgd(0.5)), True), alone)
+    setup.assert_same(
+        trained_on_words(hvd.DistributedOptimizer(setup.sgd(0.5), sparse_as_dense=True), True), alone
+    )
+    grouped = hvd.DistributedOptimizer(setup.sgd(0.5), groups=1)
+    setup.assert_same(trained_on_words(grouped, True, eagerly=True), alone)
+    passes = hvd.DistributedOptimizer(setup.sgd(), backward_passes_per_step=2)
     with raises(ValueError, "sparse_as_dense=True"):
         trained_on_words(passes, True, eagerly=True)
-    dense = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, sparse_as_dense=True)
+    dense = hvd.DistributedOptimizer(setup.sgd(), backward_passes_per_step=2, sparse_as_dense=True)
     trained_on_words(dense, True)
 
 
 def check_compiled_embedding() -> None:
     """The ranks' last batches have different numbers of rows."""
-    words = (np.arange(2 * HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
-    rows = 2 * HALF - 3 - hvd.rank()
+    words = (np.arange(2 * setup.HALF * 3).reshape(-1, 3) * 7 % 11).astype("int32")
+    rows = 2 * setup.HALF - 3 - hvd.rank()
     model = word_model()
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse", jit_compile=True)
-    model.fit(words[:rows], Y[:rows], batch_size=HALF, epochs=2, verbose=0, shuffle=False)
-    assert_same_everywhere(model.get_weights())
+    model.fit(words[:rows], setup.Y[:rows], batch_size=setup.HALF, epochs=2, verbose=0, shuffle=False)
+    setup.assert_same_everywhere(model.get_weights())
 
 
 def mixed_fit(optimizer: Any, poison: bool, poisoned: int = 1, **options: Any) -> Any:
@@ -189,49 +186,49 @@ def mixed_fit(optimizer: Any, poison: bool, poisoned: int = 1, **options: Any) -
     policy = keras.mixed_precision
     policy.set_global_policy("mixed_float16")
     try:
-        model = small_model()
+        model = setup.small_model()
     finally:
         policy.set_global_policy("float32")
     model.compile(optimizer, "mse", **options)
-    x, y = share(X).copy(), share(Y)
+    x, y = setup.share(setup.X).copy(), setup.share(setup.Y)
     if poison and hvd.rank() == 0:
-        x[poisoned * HALF] = np.inf
-    model.fit(x, y, batch_size=HALF, verbose=0, shuffle=False)
+        x[poisoned * setup.HALF] = np.inf
+    model.fit(x, y, batch_size=setup.HALF, verbose=0, shuffle=False)
     return model
 
 
 def check_mixed_precision() -> None:
-    scale = keras.mixed_precision.LossScaleOptimizer if LEGACY else keras.optimizers.LossScaleOptimizer
-    clean = mixed_fit(hvd.DistributedOptimizer(sgd()), poison=False)
-    assert_same(clean, trained_alone(sgd()), tolerance=2e-2)
+    scale = keras.mixed_precision.LossScaleOptimizer if setup.LEGACY else keras.optimizers.LossScaleOptimizer
+    clean = mixed_fit(hvd.DistributedOptimizer(setup.sgd()), poison=False)
+    setup.assert_same(clean, setup.trained_alone(setup.sgd()), tolerance=2e-2)
     for optimizer in (
-        hvd.DistributedOptimizer(sgd()),  # compile() puts the loss scaling around it
-        hvd.DistributedOptimizer(scale(sgd())),
+        hvd.DistributedOptimizer(setup.sgd()),  # compile() puts the loss scaling around it
+        hvd.DistributedOptimizer(scale(setup.sgd())),
     ):
         model = mixed_fit(optimizer, poison=True)
         weights = model.get_weights()
         assert all(np.isfinite(values).all() for values in weights), weights
-        assert_same_everywhere(weights)
+        setup.assert_same_everywhere(weights)
         assert type(model.optimizer).__name__.startswith("LossScaleOptimizer")
-    passes = hvd.DistributedOptimizer(scale(sgd()), backward_passes_per_step=2)
-    assert_same_everywhere(mixed_fit(passes, poison=True).get_weights())
+    passes = hvd.DistributedOptimizer(scale(setup.sgd()), backward_passes_per_step=2)
+    setup.assert_same_everywhere(mixed_fit(passes, poison=True).get_weights())
 
 
 def check_first_step_within_a_loss_scale_optimizer() -> None:
     """Eagerly and in a loop of one's own the first apply() builds the optimizer."""
-    if LEGACY:
+    if setup.LEGACY:
         skip("legacy Keras has another way of building")
     scale = keras.optimizers.LossScaleOptimizer
-    alone = loop(scale(sgd()), True, compiled=False)
+    alone = loop(scale(setup.sgd()), True, compiled=False)
     for compiled in (False, True):
-        model = loop(scale(hvd.DistributedOptimizer(sgd())), False, compiled)
-        assert_same_everywhere(model.get_weights())
-        assert_same(model, alone)
-    passes = scale(hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2))
+        model = loop(scale(hvd.DistributedOptimizer(setup.sgd())), False, compiled)
+        setup.assert_same_everywhere(model.get_weights())
+        setup.assert_same(model, alone)
+    passes = scale(hvd.DistributedOptimizer(setup.sgd(), backward_passes_per_step=2))
     model = loop(passes, False, compiled=False)
-    assert_same_everywhere(model.get_weights())
-    assert int(passes.iterations) == STEPS
+    setup.assert_same_everywhere(model.get_weights())
+    assert int(passes.iterations) == setup.STEPS
     # The ranks differ in what is finite: in the first step, too, they skip together.
-    assert_same_everywhere(
-        mixed_fit(hvd.DistributedOptimizer(sgd()), True, poisoned=0, run_eagerly=True).get_weights()
+    setup.assert_same_everywhere(
+        mixed_fit(hvd.DistributedOptimizer(setup.sgd()), True, poisoned=0, run_eagerly=True).get_weights()
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning_setup import (
+    ADVICE,
     BATCH,
     ROWS,
     HorovodStrategy,
@@ -152,7 +153,7 @@ def check_resumed() -> None:
     directory = Path(hvd.broadcast_object(_directory() if hvd.rank() == 0 else None))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", message=".*(num_workers|log_every_n_steps|treespec|weights_only).*")
+        warnings.filterwarnings("ignore", message=ADVICE)
         whole = trained(Scheduled(), max_epochs=4)
         first = trainer(max_epochs=2)
         first.fit(Scheduled(), loader())

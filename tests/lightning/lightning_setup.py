@@ -24,7 +24,9 @@ from horovod.lightning import HorovodStrategy  # noqa: E402  # after Lightning, 
 hvd.init()
 torch.set_num_threads(1)
 logging.getLogger(PACKAGE).setLevel(logging.ERROR)
-warnings.filterwarnings("ignore", message=".*(num_workers|log_every_n_steps|isinstance\\(treespec|srun).*")
+# Advice of Lightning's, also that of machines which have Slurm's srun.
+ADVICE = ".*(num_workers|log_every_n_steps|treespec|weights_only|srun).*"
+warnings.filterwarnings("ignore", message=ADVICE)
 
 ROWS, BATCH = 24, 4  # rows in all, rows per batch and rank
 _generator = torch.Generator().manual_seed(7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 
 import numpy as np
 import psutil
@@ -66,17 +65,6 @@ def check_unsupported_arrays() -> None:
     with raises(ValueError, "op must be"):
         hvd.allreduce(np.ones(1), op=17)
     hvd.allreduce(read_only)
-
-
-def check_average_is_deprecated() -> None:
-    with raises(ValueError, "average"):
-        hvd.allreduce(np.ones(1), average=True, op=hvd.Sum)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert hvd.allreduce(np.ones(1), average=False)[0] == hvd.size()
-        assert hvd.allreduce(np.ones(1), average=True)[0] == 1
-    assert [entry.category for entry in caught] == [DeprecationWarning] * 2, caught
-    assert {entry.filename for entry in caught} == {__file__}, caught
 
 
 def check_not_ready_before_the_others() -> None:

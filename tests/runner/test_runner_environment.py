@@ -39,6 +39,7 @@ ON: list[tuple[str, str | None, str, str]] = [
     ("--gloo-timeout-seconds", "44", "HOROVOD_GLOO_TIMEOUT_SECONDS", "44.0"),
     ("--start-timeout", "55", "HOROVOD_START_TIMEOUT", "55.0"),
     ("--term-grace-period", "20", "HOROVOD_TERM_GRACE_PERIOD", "20.0"),
+    ("--elastic-timeout", "90", "HOROVOD_ELASTIC_TIMEOUT", "90.0"),
     ("--env-exclude", "MY_*,OTHER", "HOROVOD_ENV_EXCLUDE", "MY_*,OTHER"),
     ("--log-level", "ERROR", "HOROVOD_LOG_LEVEL", "error"),
     ("--log-without-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "1"),
@@ -63,8 +64,8 @@ OTHERS = """
 -v --version -np --num-proc -cb --check-build --disable-cache --output-filename --verbose --config-file
 -p --ssh-port -i --ssh-identity-file -H --hosts -hostfile --hostfile --gloo --mpi --jsrun --no-autotune
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
---min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout --reset-limit
---blacklist-cooldown-range --host-discovery-script
+--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
+--host-discovery-script --failures-before-blacklist --preemption-grace --events-file
 """
 
 FILE = """
@@ -91,8 +92,10 @@ library_options:
   thread_affinity: 0
   gloo_timeout_seconds: 33
 logging: {level: INFO, with_timestamp: false}
+elastic: {timeout: 91}
 """
 FROM_FILE = {
+    "HOROVOD_ELASTIC_TIMEOUT": "91.0",
     "HOROVOD_FUSION_THRESHOLD": str(16 * MIB),
     "HOROVOD_CYCLE_TIME": "2.0",
     "HOROVOD_CACHE_CAPACITY": "9",

@@ -20,12 +20,13 @@ from util_paths import ROOT
 PYTHON = sys.executable
 
 
+def program(rank: int, action: str, of_others: str) -> str:
+    """What one rank does, and what the others do."""
+    return f"import os, sys, time\nif os.environ['HOROVOD_RANK'] == '{rank}': {action}\n{of_others}"
+
+
 def test_exit_code_and_traceback_of_the_first_failure() -> None:
-    code = (
-        "import os, sys, time\n"
-        "if os.environ['HOROVOD_RANK'] == '1': raise RuntimeError('the culprit')\n"
-        "time.sleep(60)"
-    )
+    code = program(1, "raise RuntimeError('the culprit')", "time.sleep(60)")
     result = horovodrun("-np", "3", "--grace-period", "0.5", PYTHON, "-c", code)
     assert result.returncode == 1
     assert "rank 1 on localhost exited with code 1" in result.stdout
@@ -45,11 +46,7 @@ def test_exit_codes(script: str, code: int) -> None:
 
 def test_others_may_end_by_themselves_in_the_grace_period() -> None:
     # Rank 1 ends when rank 0 is gone, as an engine does that has noticed the death of a peer.
-    code = (
-        "import os, sys, time\n"
-        "if os.environ['HOROVOD_RANK'] == '0': sys.exit(5)\n"
-        "time.sleep(0.3); print('my own error', file=sys.stderr); sys.exit(6)"
-    )
+    code = program(0, "sys.exit(5)", "time.sleep(0.3); print('my own error', file=sys.stderr); sys.exit(6)")
     result = horovodrun("-np", "2", "--grace-period", "100", PYTHON, "-c", code)
     assert result.returncode == 5
     assert "[1]<stderr>:my own error" in result.stderr

@@ -101,7 +101,7 @@ def test_settings_are_flags() -> None:
     assert (args.num_proc, args.hosts, args.nics, args.start_timeout) == (2, "localhost:2", {"lo"}, "9")
     assert args.command == ["train.py", "-x"] and args.verbose
     assert Settings().flags() == []
-    with pytest.raises(ValueError, match="elastic jobs are not supported yet"):
+    with pytest.raises(ValueError, match="needs an ElasticSettings"):
         Settings(elastic=True).flags()
 
 

@@ -164,14 +164,19 @@ def test_the_last_failures_can_be_repeated(pytester: pytest.Pytester, notes: Pat
     assert set(notes.read_text().split()) == {"blue", "0", "1"}
 
 
-def test_a_rank_dies(pytester: pytest.Pytester, notes: Path) -> None:
-    result = pytester.runpytest_subprocess("-v", "-k", "dying")
+def run_until(pytester: pytest.Pytester, launch: str, culprit: str) -> tuple[pytest.RunResult, str]:
+    """A launch that a check ends, and what is said of that check."""
+    result = pytester.runpytest_subprocess("-v", "-k", launch)
     assert outcomes(result) == {
-        "check_well[dying]": "PASSED",
-        "check_dies[dying]": "FAILED",
-        "check_after[dying]": "FAILED",
+        f"check_well[{launch}]": "PASSED",
+        f"{culprit}[{launch}]": "FAILED",
+        f"check_after[{launch}]": "FAILED",
     }
-    text = section(result, "check_dies[dying]")
+    return result, section(result, f"{culprit}[{launch}]")
+
+
+def test_a_rank_dies(pytester: pytest.Pytester, notes: Path) -> None:
+    result, text = run_until(pytester, "dying", "check_dies")
     assert "in this check" in text or "did not come out of it" in text
     assert "output of the launch dying" in text and "rank 1" in text
     assert "Not run: the launch ended with code" in section(result, "check_after[dying]")
@@ -179,13 +184,7 @@ def test_a_rank_dies(pytester: pytest.Pytester, notes: Path) -> None:
 
 
 def test_a_check_that_hangs(pytester: pytest.Pytester, notes: Path) -> None:
-    result = pytester.runpytest_subprocess("-v", "-k", "hanging")
-    assert outcomes(result) == {
-        "check_well[hanging]": "PASSED",
-        "check_hangs[hanging]": "FAILED",
-        "check_after[hanging]": "FAILED",
-    }
-    text = section(result, "check_hangs[hanging]")
+    result, text = run_until(pytester, "hanging", "check_hangs")
     assert "The launch did not end within 8 s while rank 1 was in this check." in text
     assert "in check_hangs" in text, "where it was"
     assert "Not run: the launch did not end within 8 s" in section(result, "check_after[hanging]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -71,34 +70,12 @@ def check_allreduce_leaves_its_input() -> None:
     same(v.read_value(), tf.constant([1.0, 2.0]))
 
 
-def check_average_is_deprecated() -> None:
-    with raises(ValueError, "average"):
-        hvd.allreduce(tf.ones(1), average=True, op=hvd.Sum)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert hvd.allreduce(tf.ones(1), average=False)[0] == hvd.size()
-        assert hvd.allreduce(tf.ones(1), average=True)[0] == 1
-    assert [entry.category for entry in caught] == [DeprecationWarning] * 2, caught
-
-
 def check_compression() -> None:
     x = tf.constant([1.0, 2.5]) * (hvd.rank() + 1)
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         for result in both(lambda x, c=compression: hvd.allreduce(x, compression=c, op=hvd.Sum), x):
             same(result, tf.constant([1.0, 2.5]) * (hvd.size() * (hvd.size() + 1) // 2))
         same(hvd.allreduce(tf.constant([7]), compression=compression), tf.constant([7]))
-
-    class Halves:
-        @staticmethod
-        def compress(tensor: Any) -> tuple[Any, Any]:
-            return tensor / 2, "halved"
-
-        @staticmethod
-        def decompress(tensor: Any, ctx: Any) -> Any:
-            assert ctx == "halved"
-            return tensor * 2
-
-    same(hvd.allreduce(tf.ones([2]), compression=Halves), tf.ones([2]))
 
 
 def check_grouped_allreduce() -> None:

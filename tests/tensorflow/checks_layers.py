@@ -64,9 +64,8 @@ def check_keras_variables_and_models() -> None:
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         if first_batch:
-            hvd.broadcast_variables(model.variables, root_rank=0)
-            variables = optimizer.variables
-            hvd.broadcast_variables(variables() if callable(variables) else variables, root_rank=0)
+            for each in (model.variables, optimizer.variables):
+                hvd.broadcast_variables(each() if callable(each) else each, root_rank=0)
         return loss
 
     model(x)

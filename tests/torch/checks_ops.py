@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 import weakref
 from functools import reduce
 from typing import Any
@@ -119,18 +118,6 @@ def check_adasum() -> None:
     orthogonal = torch.zeros(hvd.size())
     orthogonal[hvd.rank()] = 2.0
     same(hvd.allreduce(orthogonal, op=hvd.Adasum), torch.full((hvd.size(),), 2.0))
-
-
-def check_average_is_deprecated() -> None:
-    with raises(ValueError, "average"):
-        hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert hvd.allreduce(torch.ones(1), average=False)[0] == hvd.size()
-        assert hvd.allreduce_(torch.ones(1), average=True)[0] == 1
-        assert hvd.grouped_allreduce([torch.ones(1)], average=False)[0][0] == hvd.size()
-    assert [entry.category for entry in caught] == [DeprecationWarning] * 3, caught
-    assert {entry.filename for entry in caught} == {__file__}, caught
 
 
 def check_not_contiguous() -> None:

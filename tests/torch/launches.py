@@ -11,6 +11,7 @@ COLLECTIVES = [
     "checks_functions.py",
     "checks_sync_batch_norm.py",
 ]
+ELASTIC = "checks_elastic.py"
 OPTIMIZER = [f"checks_optimizer_{subject}.py" for subject in ("rules", "parameters", "training")]
 ADASUM = "checks_optimizer_adasum.py"
 # The number of ranks makes no difference to the compiler, and it takes long.
@@ -34,9 +35,9 @@ LAUNCHES = [
     ),
     torch(
         2,
-        [*COLLECTIVES, COMPILE, *OPTIMIZER, ADASUM, *LAST, "checks_after_join.py"],
+        [*COLLECTIVES, COMPILE, *OPTIMIZER, ADASUM, ELASTIC, *LAST, "checks_after_join.py"],
         HOROVOD_TRANSPORT="shm",
     ),
-    torch(3, [*COLLECTIVES, *OPTIMIZER, *LAST], HOROVOD_TRANSPORT="tcp"),
+    torch(3, [*COLLECTIVES, *OPTIMIZER, ELASTIC, *LAST], HOROVOD_TRANSPORT="tcp"),
     torch(4, [ADASUM]),
 ]

@@ -2,66 +2,43 @@
 // until the operation is done: XLA runs such calls one after another anyway, and the waiting thread does the
 // engine's work.
 #include <cstring>
-#include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "adapters/jax/xla_ffi.h"
+#include "adapters/xla/shapes.h"
 #include "hvd.h"
 #include "kinds.h"
 
 namespace hvd::jax {
 namespace {
 
-using Shape = std::vector<int64_t>;
+using xla::Shape;
 
 // Stands in for the memory of tensors without elements, as NULL would ask the engine to allocate.
 char empty_memory;
 
+struct TypePair {
+  int32_t ours, theirs;
+};
+constexpr TypePair kTypes[] = {
+    {HVD_BOOL, kPred},       {HVD_INT8, kS8},     {HVD_INT16, kS16},     {HVD_INT32, kS32},
+    {HVD_INT64, kS64},       {HVD_UINT8, kU8},    {HVD_UINT16, kU16},    {HVD_FLOAT16, kF16},
+    {HVD_FLOAT32, kF32},     {HVD_FLOAT64, kF64}, {HVD_BFLOAT16, kBf16}, {HVD_COMPLEX64, kC64},
+    {HVD_COMPLEX128, kC128},
+};
+
+// -1 if there is none: refused by the engine; Python has refused it before.
 constexpr int32_t engine_type(int32_t type) {
-  switch (type) {
-    case kPred:
-      return HVD_BOOL;
-    case kS8:
-      return HVD_INT8;
-    case kS16:
-      return HVD_INT16;
-    case kS32:
-      return HVD_INT32;
-    case kS64:
-      return HVD_INT64;
-    case kU8:
-      return HVD_UINT8;
-    case kU16:
-      return HVD_UINT16;
-    case kF16:
-      return HVD_FLOAT16;
-    case kF32:
-      return HVD_FLOAT32;
-    case kF64:
-      return HVD_FLOAT64;
-    case kC64:
-      return HVD_COMPLEX64;
-    case kBf16:
-      return HVD_BFLOAT16;
-    case kC128:
-      return HVD_COMPLEX128;
-    default:
-      return -1;  // refused by the engine; Python has refused it before
-  }
+  for (const TypePair& pair : kTypes)
+    if (pair.theirs == type) return pair.ours;
+  return -1;
 }
 
 // One code for all: JAX turns some into other exceptions, and not everywhere alike.
 Error* fail(const Api* api, const std::string& text) {
   ErrorArguments arguments{sizeof arguments, nullptr, text.c_str(), kInternal};
   return api->create_error(&arguments);
-}
-
-std::string text_of(const Shape& shape) {
-  std::string text;
-  for (const int64_t dimension : shape) text += (text.empty() ? "" : ", ") + std::to_string(dimension);
-  return "(" + text + ")";
 }
 
 // What horovod/jax/compiled.py says about an operation.
@@ -168,13 +145,8 @@ class Collective {
     const Buffer& result = *results_.items[index];
     const Shape expected(result.dims, result.dims + result.rank);
     if (shape == expected) return memory_of(result);
-    say_rows_differ("compiled for a result of shape " + text_of(expected) +
-                    ", but the tensors of the ranks make " + text_of(shape));
-    constexpr size_t kLargestElement = 16;  // bytes
-    size_t bytes = kLargestElement;
-    for (const int64_t dimension : shape) bytes *= static_cast<size_t>(dimension);
-    spare_.emplace_back(new (std::nothrow) char[bytes + 1]);
-    return spare_.back().get();
+    say_rows_differ(xla::other_shape(expected, shape));
+    return spare_.of(shape);
   }
 
   void compare_splits(const hvd_outcome& outcome) {
@@ -201,7 +173,7 @@ class Collective {
   int32_t ranks_ = 0;  // how many there were when it was compiled, where results depend on it, otherwise 0
   std::string name_, problem_;
   std::vector<hvd_tensor> tensors_;
-  std::vector<std::unique_ptr<char[]>> spare_;
+  xla::SpareMemory spare_;
 };
 
 // XLA asks once which version we speak: any of this major version, as we use nothing that has ever changed.

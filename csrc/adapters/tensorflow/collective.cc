@@ -160,14 +160,14 @@ class Collective {
       tensor.input = item.input ? memory_of(item.input.get()) : tensor.output;
       tensor.shape = item.shape.data();
       tensor.ndim = static_cast<int32_t>(item.shape.size());
-      tensor.dtype = engine_type(item.type);
+      tensor.dtype = facts_of(item.type).engine_type;
       tensors.push_back(tensor);
     }
     return tensors;
   }
 
   Tensor new_output(int index, TF_DataType type, const int64_t* shape, int ndim) {
-    size_t bytes = element_size(type);
+    size_t bytes = facts_of(type).bytes;
     for (int i = 0; i < ndim; ++i) bytes *= static_cast<size_t>(shape[i]);
     TfStatus status;
     Tensor output(api().TF_AllocateOutput(context_, index, type, shape, ndim, bytes, status.get()));

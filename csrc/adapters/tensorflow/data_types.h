@@ -6,69 +6,25 @@
 
 namespace hvd::tensorflow {
 
-// -1 if the engine does not know it; the ops' type constraints let none of those through. Ops that only move
-// elements take more types than the engine: those travel as others of the same size.
-constexpr int32_t engine_type(TF_DataType type) {
-  switch (type) {
-    case TF_UINT8:
-      return HVD_UINT8;
-    case TF_INT8:
-      return HVD_INT8;
-    case TF_UINT16:
-      return HVD_UINT16;
-    case TF_INT16:
-      return HVD_INT16;
-    case TF_INT32:
-    case TF_UINT32:
-      return HVD_INT32;
-    case TF_INT64:
-    case TF_UINT64:
-      return HVD_INT64;
-    case TF_HALF:
-      return HVD_FLOAT16;
-    case TF_BFLOAT16:
-      return HVD_BFLOAT16;
-    case TF_FLOAT:
-      return HVD_FLOAT32;
-    case TF_DOUBLE:
-      return HVD_FLOAT64;
-    case TF_BOOL:
-      return HVD_BOOL;
-    case TF_COMPLEX64:
-      return HVD_COMPLEX64;
-    case TF_COMPLEX128:
-      return HVD_COMPLEX128;
-    default:
-      return -1;
-  }
-}
+struct TypeFacts {
+  TF_DataType type;
+  int32_t engine_type;
+  size_t bytes;  // of an element
+};
+// Ops that only move elements take more types than the engine: those travel as others of the same size.
+constexpr TypeFacts kTypes[] = {
+    {TF_UINT8, HVD_UINT8, 1},       {TF_INT8, HVD_INT8, 1},           {TF_BOOL, HVD_BOOL, 1},
+    {TF_UINT16, HVD_UINT16, 2},     {TF_INT16, HVD_INT16, 2},         {TF_HALF, HVD_FLOAT16, 2},
+    {TF_BFLOAT16, HVD_BFLOAT16, 2}, {TF_INT32, HVD_INT32, 4},         {TF_UINT32, HVD_INT32, 4},
+    {TF_FLOAT, HVD_FLOAT32, 4},     {TF_INT64, HVD_INT64, 8},         {TF_UINT64, HVD_INT64, 8},
+    {TF_DOUBLE, HVD_FLOAT64, 8},    {TF_COMPLEX64, HVD_COMPLEX64, 8}, {TF_COMPLEX128, HVD_COMPLEX128, 16},
+};
 
-// Bytes of an element, 0 if unknown.
-constexpr size_t element_size(TF_DataType type) {
-  switch (type) {
-    case TF_UINT8:
-    case TF_INT8:
-    case TF_BOOL:
-      return 1;
-    case TF_UINT16:
-    case TF_INT16:
-    case TF_HALF:
-    case TF_BFLOAT16:
-      return 2;
-    case TF_INT32:
-    case TF_UINT32:
-    case TF_FLOAT:
-      return 4;
-    case TF_INT64:
-    case TF_UINT64:
-    case TF_DOUBLE:
-    case TF_COMPLEX64:
-      return 8;
-    case TF_COMPLEX128:
-      return 16;
-    default:
-      return 0;
-  }
+// The engine does not know others; the ops' type constraints let none of those through.
+constexpr TypeFacts facts_of(TF_DataType type) {
+  for (const TypeFacts& facts : kTypes)
+    if (facts.type == type) return facts;
+  return {type, -1, 0};
 }
 
 }  // namespace hvd::tensorflow

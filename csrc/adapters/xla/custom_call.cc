@@ -3,14 +3,13 @@
 // refused in Python.
 #include <dlfcn.h>
 
-#include <memory>
-#include <new>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "adapters/libstdcxx.h"
+#include "adapters/xla/shapes.h"
 #include "hvd.h"
 #include "kinds.h"
 
@@ -19,21 +18,12 @@ namespace {
 
 constexpr auto kTarget = "horovod_collective";
 constexpr size_t kLongestList = 1 << 20;
-constexpr size_t kLargestElement = 16;  // bytes
-
-using Shape = std::vector<int64_t>;
 
 void read_list(std::istringstream& in, Shape& values) {
   size_t count = 0;
   if (!(in >> count) || count > kLongestList) return in.setstate(std::ios::failbit);
   values.resize(count);
   for (int64_t& value : values) in >> value;
-}
-
-std::string text_of(const Shape& shape) {
-  std::string text;
-  for (const int64_t dimension : shape) text += (text.empty() ? "" : ", ") + std::to_string(dimension);
-  return "[" + text + "]";
 }
 
 // What horovod/tensorflow/xla.py writes: the op's type, numbers, tensors and finally the name.
@@ -95,13 +85,8 @@ class Run {
   // the operation still runs, so that no other rank waits; what does not fit goes to memory of our own.
   void* allocate(size_t index, const Shape& shape) {
     if (shape == call_.result_shapes[index] && outputs_[index] != nullptr) return outputs_[index];
-    if (shape != call_.result_shapes[index])
-      problem_ = "compiled for a result of shape " + text_of(call_.result_shapes[index]) +
-                 ", but the tensors of the ranks make " + text_of(shape);
-    size_t bytes = kLargestElement;
-    for (const int64_t dimension : shape) bytes *= static_cast<size_t>(dimension);
-    spare_.emplace_back(new (std::nothrow) char[bytes + 1]);
-    return spare_.back().get();
+    if (shape != call_.result_shapes[index]) problem_ = other_shape(call_.result_shapes[index], shape);
+    return spare_.of(shape);
   }
 
   void finish(const hvd_outcome& outcome) {
@@ -122,7 +107,7 @@ class Run {
 
   Call& call_;
   void** outputs_;
-  std::vector<std::unique_ptr<char[]>> spare_;
+  SpareMemory spare_;
   std::string problem_;
   std::optional<std::string> failure_;  // not there if the engine refused
 };

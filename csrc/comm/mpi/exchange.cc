@@ -116,7 +116,8 @@ bool MpiExchange::check(int code, int world_rank) {
   failure_ = abort_.raised()
                  ? abort_.reason()
                  : Status::unknown("MPI could not exchange data with " + rank + " during a collective (" +
-                                   calls_.describe(code) + "); see the output of " + rank);
+                                   calls_.describe(code) + "); see the output of " + rank)
+                       .blame(world_rank);
   return false;
 }
 

@@ -169,12 +169,14 @@ void TcpExchange::fail(const Connection& connection, int error) {
                         "has changed, repeated or left out something");
     return;
   }
-  failure_ = Status::unknown(
-      error == 0 ? "the connection to " + rank +
-                       " was closed during a collective; its process has probably ended, " +
-                       "see the output of " + rank
-                 : "the connection to " + rank + " failed during a collective (" + std::strerror(error) +
-                       "); see the output of " + rank + " and check the network between the hosts");
+  failure_ =
+      Status::unknown(error == 0 ? "the connection to " + rank +
+                                       " was closed during a collective; its process has probably ended, " +
+                                       "see the output of " + rank
+                                 : "the connection to " + rank + " failed during a collective (" +
+                                       std::strerror(error) + "); see the output of " + rank +
+                                       " and check the network between the hosts")
+          .blame(connection.link.world_rank);
 }
 
 }  // namespace hvd

@@ -19,12 +19,17 @@ def hide_key() -> None:
         _hidden[SECRET] = os.environ.pop(SECRET)
 
 
+def environment() -> dict[str, str]:
+    """The variables of this process, with the key that hide_key() has taken out."""
+    return {**_hidden, **os.environ}
+
+
 def detect(environ: Mapping[str, str] | None = None) -> Identity:
     """The identity of this process. Raises ValueError naming the variable that is missing or wrong.
 
     The first launcher that recognises the environment decides; a plain process is what is left.
     """
-    environ = {**_hidden, **os.environ} if environ is None else environ
+    environ = environment() if environ is None else environ
     identity = Horovodrun.detect(environ)
     if identity is not None:
         return identity

@@ -50,12 +50,12 @@ class Horovodrun:
             cross_size=cross_size,
             host=host_name(environ),
             rendezvous=(variables.text(environ, ADDRESS, because), variables.port(environ, because)),
-            addresses=_addresses(environ),
-            key=_key(environ, because),
+            addresses=addresses_of(environ),
+            key=key_of(environ, because),
         )
 
 
-def _addresses(environ: Mapping[str, str]) -> tuple[str, ...]:
+def addresses_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     words = tuple(word.strip() for word in environ.get(ADDRESSES, "").split(",") if word.strip())
     for word in words:
         try:
@@ -65,7 +65,7 @@ def _addresses(environ: Mapping[str, str]) -> tuple[str, ...]:
     return words
 
 
-def _key(environ: Mapping[str, str], because: str) -> bytes:
+def key_of(environ: Mapping[str, str], because: str) -> bytes:
     digits = variables.text(environ, SECRET, because)
     try:
         key = bytes.fromhex(digits)

@@ -52,6 +52,8 @@ class RendezvousClient:
         self.failure: str | None = None
         self.world: Message | None = None
         self.shared: dict[str, list[Any]] = {}
+        self.assignment: Message | None = None  # in an elastic job
+        self.removed: str | None = None  # the same: why there is none any more
 
     @property
     def local_address(self) -> str:
@@ -84,15 +86,25 @@ class RendezvousClient:
                 self.world = message
             elif kind == "shared":
                 self.shared[message["stage"]] = message["values"]
+            elif kind == "assignment":
+                self.assignment = message
+            elif kind == "removed":
+                self.removed = str(message["text"])
             elif kind == "error":
                 self._fail(str(message["text"]))
 
-    def leave(self, text: str) -> None:
-        """Tells the others why this rank gives up, as far as that is still possible."""
+    def extend(self, deadline: float) -> None:
+        """What is sent from now on has until then."""
+        self._deadline = deadline
+
+    def leave(self, text: str, unreached: int | None = None) -> None:
+        """Tells the others why this rank gives up, as far as that is still possible, and which
+        other rank it did not reach.
+        """
         if self.failure is None:
             self._deadline = time.monotonic() + _LEAVE_SECONDS
             with contextlib.suppress(HorovodInternalError):
-                self.send({"type": "leave", "text": text[:_LEAVE_CHARACTERS]})
+                self.send({"type": "leave", "text": text[:_LEAVE_CHARACTERS], "unreached": unreached})
 
     def close(self) -> None:
         """Ends the connection; before the world is ready that fails it for the others."""

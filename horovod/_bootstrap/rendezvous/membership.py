@@ -15,7 +15,7 @@ import math
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY
 from horovod._bootstrap.rendezvous.roster import pack
@@ -36,6 +36,21 @@ class Outgoing:
     client: int
     message: Message
     last: bool = False
+
+
+@dataclass(frozen=True)
+class EndedScope:
+    """A scope that is over: complete (no text), or failed.
+
+    Those at fault are clients whose connection was lost or that fell silent; `missing` are ranks
+    that did not come in time; `pair` are two clients that don't reach each other.
+    """
+
+    name: str
+    text: str | None
+    at_fault: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    pair: tuple[int, ...] = ()
 
 
 @dataclass
@@ -98,6 +113,7 @@ class Membership:
         self._clients: dict[int, tuple[_Scope, Member]] = {}
         self._failed_scopes: dict[str, tuple[str, float]] = {}  # name -> text, when to forget it
         self._failed_ranks: dict[int, str] = {}
+        self._ended: list[EndedScope] = []
 
     @property
     def idle(self) -> bool:
@@ -148,6 +164,7 @@ class Membership:
         reply: Message = {"type": "shared", "stage": stage, "values": values}
         if last:
             self._forget(scope)
+            self._ended.append(EndedScope(scope.name, None))
         return [Outgoing(each.client, reply, last) for each in scope.members.values()]
 
     def heard(self, client: int, now: float) -> None:
@@ -156,13 +173,21 @@ class Membership:
             self._clients[client][1].heard = now
 
     def leave(self, client: int, text: str, now: float) -> list[Outgoing]:
-        """A client's connection is gone, or it gave up; `text` continues "rank 1 (host a, pid 5)
-        ...".
-        """
+        """A client's connection is gone; `text` continues "rank 1 (host a, pid 5) ..."."""
         if client not in self._clients:
             return []
         scope, member = self._clients[client]
-        return self._fail(scope, f"{member} {text}", now)
+        return self._fail(scope, f"{member} {text}", now, (client,))
+
+    def give_up(self, client: int, text: str, unreached: int | None, now: float) -> list[Outgoing]:
+        """A client gave up, perhaps because of another rank, to which it has no connection."""
+        if client not in self._clients:
+            return []
+        scope, member = self._clients[client]
+        other = None if unreached is None else scope.members.get(unreached)
+        # Whose fault that is, nobody knows who has only heard one of the two.
+        pair = () if other is None else (client, other.client)
+        return self._fail(scope, f"{member} {text}", now, pair=pair)
 
     def rank_failed(self, rank: int, text: str, now: float) -> list[Outgoing]:
         """A rank's process has ended: fails what is being built, until that rank joins again."""
@@ -174,6 +199,22 @@ class Membership:
                 who = str(scope.members[number]) if number in scope.members else f"rank {number}"
                 out += self._fail(scope, f"{who} failed: {text}", now)
         return out
+
+    def fail(self, scope: EndedScope, now: float, forget_at: float) -> list[Outgoing]:
+        """Fails a scope, also for those that join it later."""
+        known = self._scopes.get(scope.name)
+        out = [] if known is None else self._fail(known, str(scope.text), now, scope.at_fault)
+        self._failed_scopes[scope.name] = (str(scope.text), forget_at)
+        return out
+
+    def failure_of(self, name: str) -> str | None:
+        """Why a scope has failed, while that is remembered."""
+        return self._failed_scopes[name][0] if name in self._failed_scopes else None
+
+    def take_ended(self) -> list[EndedScope]:
+        """The scopes that were completed or have failed since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def clear_failures(self) -> None:
         """Forgets failed ranks: the rank numbers now stand for other processes."""
@@ -191,8 +232,8 @@ class Membership:
         out: list[Outgoing] = []
         for scope in list(self._scopes.values()):
             problem = _overdue(scope, now)
-            if problem:
-                out += self._fail(scope, problem, now)
+            if problem is not None:
+                out += self._fail(scope, problem.text, now, problem.at_fault, problem.missing)
                 continue
             for member in scope.members.values():
                 if now - member.pinged >= min(PING_SECONDS, member.peer_timeout / 4):
@@ -200,8 +241,17 @@ class Membership:
                     out.append(Outgoing(member.client, {"type": "ping"}))
         return out
 
-    def _fail(self, scope: _Scope, text: str, now: float) -> list[Outgoing]:
+    def _fail(
+        self,
+        scope: _Scope,
+        text: str,
+        now: float,
+        at_fault: tuple[int, ...] = (),
+        missing: tuple[int, ...] = (),
+        pair: tuple[int, ...] = (),
+    ) -> list[Outgoing]:
         self._forget(scope)
+        self._ended.append(EndedScope(scope.name, text, at_fault, missing, pair))
         # Ranks that are still starting get the same answer when they come; those that come later
         # than anyone was ready to wait belong to another attempt.
         until = max((member.deadline for member in scope.members.values()), default=now)
@@ -269,28 +319,36 @@ def _disagreement(scope: _Scope, member: Member) -> str | None:
     return None
 
 
-def _overdue(scope: _Scope, now: float) -> str | None:
+class _Overdue(NamedTuple):
+    text: str
+    at_fault: tuple[int, ...] = ()  # clients
+    missing: tuple[int, ...] = ()  # ranks
+
+
+def _overdue(scope: _Scope, now: float) -> _Overdue | None:
     neighbours = Counter(member.host for member in scope.members.values())
     for member in scope.members.values():
         patience = max(member.peer_timeout, CROWDED_SECONDS * neighbours[member.host])
         if now - member.heard > patience:
-            return (
+            return _Overdue(
                 f"{member} has not answered for {patience:g} s while the ranks were connecting: "
-                "its process is stopped or its host can't be reached"
+                "its process is stopped or its host can't be reached",
+                at_fault=(member.client,),
             )
     first = min(scope.members.values(), key=lambda member: member.deadline)
     if not scope.complete and now >= first.deadline:
         missing = scope.missing()
-        return (
+        return _Overdue(
             f"only {len(scope.members)} of {scope.size} ranks came within {first.timeout:g} s; missing: "
             f"{_ranks(missing)}. See their output for the reason, or give them more time with "
-            "HOROVOD_GLOO_TIMEOUT_SECONDS"
+            "HOROVOD_GLOO_TIMEOUT_SECONDS",
+            missing=tuple(missing),
         )
     if scope.complete and now >= first.deadline + _GRACE_SECONDS:
         furthest = max(len(member.values) for member in scope.members.values())
         late = [member for member in scope.members.values() if len(member.values) < furthest]
         names = ", ".join(str(member) for member in (late or [first])[:_NAMED])
-        return f"not connected within {first.timeout:g} s: {names}"
+        return _Overdue(f"not connected within {first.timeout:g} s: {names}")
     return None
 
 

@@ -8,9 +8,10 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from horovod._bootstrap.rendezvous.membership import Membership, Outgoing, failure
+from horovod._bootstrap.rendezvous.enlistment import Enlistments, Event
+from horovod._bootstrap.rendezvous.membership import EndedScope, Membership, Outgoing, failure
 from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, PURPOSE
 from horovod._net.addresses import family_of
 from horovod._net.frames import Body, Decoder, FrameError, Message, Sealer, encode
@@ -21,6 +22,7 @@ _BACKLOG = 4096
 _TICK_SECONDS = 0.1
 _LINGER_SECONDS = 5.0  # at least, to join after authenticating, and to close after the last message
 _REQUEST_BYTES = 1 << 14  # no honest request is larger
+_FAILED_SECONDS = 60.0  # for late members of a world that has failed to hear of it
 _LATE_SECONDS = 0.5  # a wake-up this late means that the launcher itself was stopped
 
 
@@ -69,6 +71,8 @@ class RendezvousServer:
         self._wake_sender: socket.socket | None = None
         # Everything below belongs to the thread.
         self._membership = Membership()
+        self._enlistments = Enlistments()
+        self._on_event: Callable[[Event], None] | None = None  # set in an elastic job
         self._expected = {purpose_tag(self._key, PURPOSE): PURPOSE}
         self._handlers: dict[str, Callable[[socket.socket, Session], None]] = {}
         self._listeners: dict[str, Listener] = {}  # by address
@@ -139,6 +143,57 @@ class RendezvousServer:
 
         self._post(narrow)
 
+    def listen_also_on(self, hosts: Iterable[str]) -> None:
+        """Listens on further addresses, from now on among `endpoints`; OSError if one is not an own
+        one.
+        """
+        for host in hosts:
+            if host in self._ports:
+                continue
+            sock = _listen(host, self._port)
+            self._ports[host] = sock.getsockname()[1]
+
+            def widen(host: str = host, sock: socket.socket = sock) -> None:
+                self._listeners[host] = Listener(
+                    self._selector, sock, self._key, self._expected, self._on_open, self._crowd
+                )
+
+            self._post(widen)
+
+    def on_elastic(self, handler: Callable[[Event], None]) -> None:
+        """Serves an elastic job: workers enlist, and join only what they are assigned to.
+
+        `handler` is called in the server's thread and must not block.
+        """
+
+        def begin() -> None:
+            self._on_event = handler
+
+        self._post(begin)
+
+    def expect(self, worker: int) -> None:
+        """A worker of this number may enlist."""
+        self._post(lambda: self._enlistments.expect(worker))
+
+    def assign(self, assignments: Mapping[int, Message]) -> None:
+        """Gives the members of a generation, by worker, their places in it."""
+
+        def send() -> None:
+            self._membership.clear_failures()
+            out, failed = self._enlistments.assign(assignments)
+            self._send(out)
+            self._fail(failed)
+
+        self._post(send)
+
+    def refuse(self, worker: int, text: str) -> None:
+        """A worker gets no place any more; it is told so at once if it waits for one."""
+        self._post(lambda: self._send(self._enlistments.refuse(worker, text)))
+
+    def worker_ended(self, worker: int, text: str) -> None:
+        """Its process is gone: a world that it was to be in fails, and its number is refused."""
+        self._post(lambda: self._fail(self._enlistments.ended(worker, text)))
+
     def accept(self, purpose: str, handler: Callable[[socket.socket, Session], None]) -> None:
         """Also takes connections authenticated for `purpose`; `handler` becomes the owner of each.
 
@@ -151,6 +206,15 @@ class RendezvousServer:
             self._expected[purpose_tag(self._key, purpose)] = purpose
 
         self._post(expect)
+
+    def forget(self, purpose: str) -> None:
+        """The opposite of accept()."""
+
+        def refuse() -> None:
+            self._handlers.pop(purpose, None)
+            self._expected.pop(purpose_tag(self._key, purpose), None)
+
+        self._post(refuse)
 
     def retire(self) -> None:
         """Stops listening; the thread ends when the clients have got their last messages."""
@@ -218,6 +282,7 @@ class RendezvousServer:
         late = now - self._ticked - (wait or 0.0)
         if wait is not None and late > _LATE_SECONDS:
             self._membership.postpone(late)
+            self._enlistments.postpone(late)
         self._ticked = now
         for listener in self._listeners.values():
             listener.tick(now)
@@ -225,6 +290,9 @@ class RendezvousServer:
             return  # looking at all of them at every event would be the square of their number
         self._looked = now
         self._send(self._membership.tick(now))
+        pings, silent = self._enlistments.tick(now)
+        self._send(pings)
+        self._fail(silent)
         for connection in list(self._connections.values()):
             if connection.deadline is not None and now >= connection.deadline:
                 self._close(connection)
@@ -258,11 +326,13 @@ class RendezvousServer:
             return
         now = time.monotonic()
         self._membership.heard(connection.client, now)
+        self._enlistments.heard(connection.client, now)
         try:
             for message in connection.decoder.feed(data):
                 self._send(self._handle(connection, message, now))
         except (FrameError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             text = f"broke the rendezvous protocol ({error})"
+            self._fail(self._enlistments.leave(connection.client, text))
             told = self._membership.leave(connection.client, text, now)
             self._send(told or [failure(connection.client, f"the rendezvous server heard: {error}")])
 
@@ -271,13 +341,22 @@ class RendezvousServer:
         if kind == "join" and not connection.joined:
             connection.joined = True
             connection.deadline = None
+            elastic = self._on_event is not None
+            if elastic and (problem := self._enlistments.join(connection.client, message)):
+                known = self._membership.failure_of(str(message.get("scope")))
+                return [failure(connection.client, known or problem)]
             return self._membership.join(connection.client, message, now)
+        if kind == "enlist" and not connection.joined and self._on_event is not None:
+            connection.deadline = None
+            return self._enlistments.enlist(connection.client, message, now)
         if kind == "pong":
             return []
         if kind == "share":
             return self._membership.share(connection.client, str(message["stage"]), message.get("value"), now)
         if kind == "leave":
-            return self._membership.leave(connection.client, str(message["text"]), now)
+            other = message.get("unreached")
+            unreached = None if other is None else int(other)
+            return self._membership.give_up(connection.client, str(message["text"]), unreached, now)
         raise FrameError(f"unknown message type {kind!r}")
 
     def _send(self, messages: list[Outgoing]) -> None:
@@ -296,6 +375,22 @@ class RendezvousServer:
                 connection.finished = True
                 connection.deadline = time.monotonic() + self._linger
             self._flush(connection)
+        for scope in self._membership.take_ended():
+            self._enlistments.on_ended(scope)
+        events, self._enlistments.events = self._enlistments.events, []
+        for event in events:
+            assert self._on_event is not None
+            self._on_event(event)
+
+    def _fail(self, scopes: Sequence[EndedScope]) -> None:
+        """Fails scopes of an elastic job, of which nobody, or only some, may have joined yet."""
+        now = time.monotonic()
+        for scope in scopes:
+            out = self._membership.fail(scope, now, now + _FAILED_SECONDS)
+            if not out:
+                self._enlistments.on_ended(scope)
+            self._send(out)
+        self._send([])
 
     def _flush(self, connection: _Connection) -> None:
         waiting = bool(connection.outgoing)
@@ -323,6 +418,7 @@ class RendezvousServer:
     def _lose(self, connection: _Connection, text: str) -> None:
         self._close(connection)
         self._send(self._membership.leave(connection.client, text, time.monotonic()))
+        self._fail(self._enlistments.leave(connection.client, text))
 
     def _close(self, connection: _Connection) -> None:
         if self._connections.pop(connection.client, None) is not None:

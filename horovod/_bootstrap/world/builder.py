@@ -43,7 +43,15 @@ class Builder:
     Whatever it opened and is not taken over is closed on exit.
     """
 
-    def __init__(self, identity: Identity, timeout: float, peer_timeout: float, scope: str) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        timeout: float,
+        peer_timeout: float,
+        scope: str,
+        client: RendezvousClient | None = None,
+    ) -> None:
+        """`client` is a connection to the rendezvous that has not joined, if there is one."""
         if identity.rendezvous is None or identity.key is None:
             raise ValueError(f"a job of {identity.size} ranks needs a rendezvous address and a job key")
         self._identity = identity
@@ -58,7 +66,10 @@ class Builder:
         self._opened = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
         self._opened.callback(self._selector.close)
-        self._client: RendezvousClient | None = None
+        self._client = client
+        if client is not None:
+            client.extend(self._deadline)
+            self._opened.callback(client.close)
         self._listeners: list[Listener] = []
         self._expected: dict[bytes, str] = {}
         self._connectors: dict[tuple[str, int], Connector] = {}
@@ -67,6 +78,7 @@ class Builder:
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
         # Rank -> where it is looked for
         self._peer_endpoints: dict[int, list[tuple[str, int]]] = {}
+        self._unreached: int | None = None  # a rank to which no connection could be made
         # Ranks that have met the first rank of their host
         self._met: list[bool] = [False] * identity.size
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
@@ -83,7 +95,7 @@ class Builder:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._client is not None and error is not None:
-            self._client.leave(f"gave up: {type(error).__name__}: {error}")
+            self._client.leave(f"gave up: {type(error).__name__}: {error}", self._unreached)
         self._discard()
         self._opened.close()
 
@@ -97,21 +109,8 @@ class Builder:
     ) -> None:
         """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
         self._wanted = groups
-        assert self._identity.rendezvous is not None
-        keeper = "the launcher" if self._identity.discovery is None else "rank 0"
-        client = RendezvousClient(
-            self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
-        )
-        self._client = client
-        self._due = client.heard
-        self._opened.callback(client.close)
-        self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
-
-        info: Message = {
-            "host": self._identity.host,
-            "pid": os.getpid(),
-            "pid_namespace": shared_memory.pid_namespace(),
-        }
+        client = self._meet_server()
+        info = self._info()
         sockets: list[socket.socket] = []
         if transport != "shm":
             addresses = self._identity.addresses or (client.local_address,)
@@ -129,6 +128,12 @@ class Builder:
             self._build_mesh(sockets)
         self._share(READY, None)
 
+    def build_alone(self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str) -> None:
+        """A world of one rank that others know of, as it may grow."""
+        self._meet_server()
+        self._join(self._info(), transport, process_sets, encryption)
+        self._share(READY, None)
+
     def peer(self, rank: int) -> tuple[str, int, bool]:
         """Host, pid, and whether that pid can be watched from here."""
         info, own = self._infos[rank], self._infos[self._rank]
@@ -143,6 +148,27 @@ class Builder:
         return info["host"], info["pid"], same
 
     # Stages
+
+    def _meet_server(self) -> RendezvousClient:
+        client = self._client
+        if client is None:
+            assert self._identity.rendezvous is not None
+            keeper = "the launcher" if self._identity.discovery is None else "rank 0"
+            client = RendezvousClient(
+                self._identity.rendezvous, self._key, self._deadline, keeper, self._identity.rendezvous_is_own
+            )
+            self._client = client
+            self._opened.callback(client.close)
+        self._due = client.heard
+        self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
+        return client
+
+    def _info(self) -> Message:
+        return {
+            "host": self._identity.host,
+            "pid": os.getpid(),
+            "pid_namespace": shared_memory.pid_namespace(),
+        }
 
     def _join(
         self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
@@ -316,6 +342,7 @@ class Builder:
         def connected() -> bool:
             for (kind, peer), connector in self._connectors.items():
                 if connector.gave_up:
+                    self._unreached = peer
                     raise HorovodInternalError(
                         f"rank {rank} could not make its {kind} connection to {self._name(peer)} at "
                         f"{self._address(peer)}: {connector.problem}"
@@ -325,6 +352,7 @@ class Builder:
         def waiting() -> str:
             missing = next(link for link in wanted if link not in self.links)
             kind, peer = missing
+            self._unreached = peer
             if peer > rank:
                 return f"no {kind} connection from {self._name(peer)} arrived at {self._address(rank)}"
             problem = self._connectors[missing].problem

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horovod._bootstrap.identity import Identity
+from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.topology import VARIABLE
 from horovod._bootstrap.world.builder import CONTROL, LIVENESS, MESH, Builder
 from horovod._net.descriptors import raise_limit
@@ -81,6 +82,7 @@ def connect(
     scope: str,
     shm_bytes: Callable[[int], int],
     encryption: str = "none",
+    client: RendezvousClient | None = None,
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
 
@@ -91,7 +93,8 @@ def connect(
     seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core
     wants to share among `size` ranks of a host. With `encryption` "data" what goes through mesh_fds
-    is encrypted.
+    is encrypted. `client` is a connection to the rendezvous that is there already, in an elastic
+    job: it is closed here, and then even a rank that is alone reports there.
 
     Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the
     arguments are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is
@@ -117,9 +120,12 @@ def connect(
         key=os.urandom(KEY_BYTES),
     )
     if identity.size == 1:
+        if client is not None:
+            with Builder(identity, timeout, peer_timeout, scope, client) as builder:
+                builder.build_alone(transport, process_sets, encryption)
         return world
     raise_limit()
-    with Builder(identity, timeout, peer_timeout, scope) as builder:
+    with Builder(identity, timeout, peer_timeout, scope, client) as builder:
         try:
             builder.build(transport, groups, process_sets, shm_bytes, encryption)
         except OSError as error:

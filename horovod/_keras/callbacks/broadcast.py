@@ -7,6 +7,7 @@ from typing import Any
 
 from horovod._keras import variables
 from horovod._keras.callbacks.base import HorovodCallback
+from horovod.common.session import state
 
 
 class Broadcast(HorovodCallback):
@@ -25,10 +26,19 @@ class Broadcast(HorovodCallback):
         super().__init__()
         self.root_rank = root_rank
         self.device = device
-        self.broadcast_done = False
+        self._done_in: Any = None
         self._local: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
         for variable in _listed(local_variables):
             self.register_local_var(variable)
+
+    @property
+    def broadcast_done(self) -> bool:
+        """Whether it was done among the ranks of now; in an elastic job new ones need it, too."""
+        return state.session is not None and self._done_in is state.session
+
+    @broadcast_done.setter
+    def broadcast_done(self, done: bool) -> None:
+        self._done_in = state.session if done else None
 
     def register_local_var(self, var: Any) -> None:
         """Leaves a variable as it is."""

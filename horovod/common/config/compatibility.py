@@ -215,16 +215,6 @@ class WithoutEffect:
     )
 
     # Launcher and integrations
-    elastic_timeout: float = knob(
-        float,
-        600.0,
-        "HOROVOD_ELASTIC_TIMEOUT",
-        LAUNCHER,
-        "Time to wait for enough slots after a change of hosts.",
-        unit="s",
-        minimum=0,
-        exclusive=True,
-    )
     spark_start_timeout: float = knob(
         float,
         600.0,

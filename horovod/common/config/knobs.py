@@ -369,6 +369,62 @@ class Config(WithoutEffect):
         flags=("--term-grace-period",),
         minimum=0,
     )
+    elastic_timeout: float = knob(
+        float,
+        600.0,
+        "HOROVOD_ELASTIC_TIMEOUT",
+        LAUNCHER,
+        "Elastic jobs: time to wait for enough slots at the start, and for enough ranks after a change.",
+        unit="s",
+        flags=("--elastic-timeout",),
+        section="elastic",
+        key="timeout",
+        minimum=0,
+        exclusive=True,
+    )
+    elastic_discovery_seconds: float = knob(
+        float,
+        1.0,
+        "HOROVOD_ELASTIC_DISCOVERY_SECONDS",
+        LAUNCHER,
+        "Elastic jobs: time between two calls of the discovery script.",
+        unit="s",
+        minimum=0,
+        exclusive=True,
+    )
+    elastic_warm_join: bool = knob(
+        bool,
+        True,
+        "HOROVOD_ELASTIC_WARM_JOIN",
+        LAUNCHER,
+        "Elastic jobs: ranks that are there hear of new ones when these have reached hvd.init(), rather than "
+        "when they are started.",
+    )
+    preemption_grace: float = knob(
+        float,
+        30.0,
+        "HOROVOD_PREEMPTION_GRACE",
+        LAUNCHER,
+        "Elastic jobs: time that a host which is taken away gets to leave in order. Set by horovodrun.",
+        unit="s",
+        minimum=0,
+    )
+    commit_dir: str | None = knob(
+        str,
+        None,
+        "HOROVOD_COMMIT_DIR",
+        LAUNCHER,
+        "Elastic jobs: directory that all hosts share, where commits are kept for the case that nobody who "
+        "has the state is left. Set by horovodrun's --commit-dir.",
+    )
+    commit_every: int = knob(
+        int,
+        1,
+        "HOROVOD_COMMIT_EVERY",
+        LAUNCHER,
+        "Elastic jobs: every so many commits one is kept there, but at most one a second.",
+        minimum=1,
+    )
     env_exclude: str = knob(
         str,
         "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",

@@ -4,10 +4,13 @@ end.
 ``python -m horovod.runner.agent`` talks frames on stdin and stdout. It ends every process that the
 workers started
 
-- when all workers have ended,
+- when all workers have ended, unless more may come (an elastic job),
 - when it is told to,
 - when its stdin closes: the launcher is gone, however it died,
 - when the connection to the launcher's machine dies: then stdin might stay open for ever.
+
+In an elastic job it also ends single workers, with what they have started, and a SIGTERM is at
+first a warning that the host will be taken away, which the launcher is told.
 
 If the agent is killed itself, the kernel kills the workers, and the guardian, its parent, the rest.
 Before they start, the hosts of a job find out how they reach each other: host_survey. Only the
@@ -22,6 +25,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -31,8 +35,8 @@ from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, parts_
 from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
-from horovod.runner.plan.job_plan import HostPlan
-from horovod.runner.processes import Sweep, prepare_worker, send, send_group
+from horovod.runner.plan.job_plan import HostPlan, Worker
+from horovod.runner.processes import Sweep, has_variable, prepare_worker, send, send_group
 
 if TYPE_CHECKING:
     from horovod.runner.host_survey.participant import SurveyParticipant
@@ -46,6 +50,7 @@ _CROWD = 4  # workers per processor above which they are let run only when all h
 _CHUNK = 1 << 16
 _PAUSE_ABOVE = 4 << 20  # unsent bytes at which workers have to wait with their output
 _RESUME_BELOW = 1 << 20
+_WORKER = "_HOROVOD_WORKER"  # the variable by which what a worker has started is recognised
 _LAST_WORDS = 1 << 20  # bytes read after a worker's end before its end is reported
 
 
@@ -61,10 +66,15 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, WorkerProcess] = {}  # by process id
         self._planned = False
+        self._plan: HostPlan | None = None  # if it stays
+        self._ending: dict[int, Sweep] = {}  # by process id: workers that end while the others go on
+        self._warned = False  # by a SIGTERM
+        self._leaves_at: float | None = None  # when the job ends here although nobody has said so
         self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
         self._parts: PartsDirectory | None = None
         self._survey: SurveyParticipant | None = None
+        self._survey_until: float | None = None  # others still try to reach this host until then
         self._keepalive: socket.socket | None = None
         self._paused = False
         self._sweep: Sweep | None = None
@@ -105,6 +115,9 @@ class Agent:
 
     def _install_signals(self) -> None:
         def stop(number: int, frame: FrameType | None) -> None:
+            if number == signal.SIGTERM and self._plan is not None and not self._warned:
+                self._warned = True
+                return
             self._stop(time.monotonic(), self._grace)
 
         def wake(number: int, frame: FrameType | None) -> None:
@@ -149,7 +162,14 @@ class Agent:
             if self._planned:
                 return  # told to stop before
             self._planned = True
-            self._start(HostPlan.from_json(frame.payload))
+            plan = HostPlan.from_json(frame.payload)
+            self._plan = plan if plan.stays else None
+            self._start(plan, plan.workers)
+        elif frame.kind is Kind.START:
+            if self._plan is not None and self._sweep is None:
+                self._start(self._plan, [Worker(**worker) for worker in json.loads(frame.payload)])
+        elif frame.kind is Kind.END:
+            self._end_worker(frame.rank, float(frame.payload))
         elif frame.kind is Kind.PAYLOAD:
             self._payload.append(frame.payload)
         elif frame.kind is Kind.SURVEY:
@@ -169,20 +189,24 @@ class Agent:
         elif frame.kind is Kind.STOP:
             self._stop(time.monotonic(), float(frame.payload))
 
-    def _start_survey(self, request: bytes) -> None:
+    def _start_survey(self, text: bytes) -> None:
         from horovod.runner.host_survey.participant import SurveyParticipant, SurveyRequest
 
         kinds = {"listening": Kind.LISTENING, "reached": Kind.REACHED}
+        self._close_survey()  # of hosts that were there before this one
+        request = SurveyRequest.from_json(text)
 
         def report(name: str, data: dict[str, object]) -> None:
             self._reports.put(kinds[name], json.dumps(data))
+            if name == "reached" and self._planned:
+                self._survey_until = time.monotonic() + request.seconds
 
         def keep(sock: socket.socket) -> None:
             self._keepalive = sock
             # Nothing is ever sent: whatever happens there is the end.
             self._selector.register(sock, selectors.EVENT_READ)
 
-        self._survey = SurveyParticipant(SurveyRequest.from_json(request), report, keep)
+        self._survey = SurveyParticipant(request, report, keep if self._keepalive is None else None)
         self._selector.register(self._survey, selectors.EVENT_READ)
 
     def _close_survey(self) -> None:
@@ -190,24 +214,25 @@ class Agent:
             self._selector.unregister(self._survey)
             self._survey.close()
             self._survey = None
+        self._survey_until = None
 
-    def _start(self, plan: HostPlan) -> None:
+    def _start(self, plan: HostPlan, workers: Sequence[Worker]) -> None:
         prepare = prepare_worker(os.getpid())
         try:
-            descriptors.require((4 if plan.task else 2) * len(plan.workers), "the pipes of the ranks")
+            descriptors.require((4 if plan.task else 2) * len(workers), "the pipes of the ranks")
         except OSError as error:
-            for worker in plan.workers:
+            for worker in workers:
                 self._reports.put(Kind.REFUSED, f"{NOT_EXECUTABLE} {error.strerror}", worker.rank)
             return
         payload = b"".join(self._payload)
-        self._payload.clear()
+        self._payload = [payload] if plan.stays else []
         self._grace = plan.term_grace
         if plan.timeline:
             self._parts = PartsDirectory(plan.timeline)
             plan.env[VARIABLE] = self._parts.timeline
         # Each start would wait for a turn behind all workers that are importing already.
-        crowd = len(plan.workers) > _CROWD * (os.cpu_count() or 1)
-        for worker in plan.workers:
+        crowd = len(workers) > _CROWD * (os.cpu_count() or 1)
+        for worker in workers:
             files = WorkerFiles(payload) if plan.task else None
             try:
                 process = start(plan, worker, prepare, files)
@@ -243,13 +268,18 @@ class Agent:
         if data:
             self._reports.put(worker.streams[fd], data, worker.rank)
             return len(data)
-        kind = worker.streams.pop(fd)
+        self._close_stream(worker, fd)
+        return 0
+
+    def _close_stream(self, worker: WorkerProcess, fd: int) -> None:
+        kind = worker.streams.pop(fd, None)
+        if kind is None:
+            return
         if not self._paused:
             self._selector.unregister(fd)
         stream = worker.process.stdout if kind is Kind.STDOUT else worker.process.stderr
         assert stream is not None
         stream.close()
-        return 0
 
     def _watch_reports(self) -> None:
         """Asks for room in the report pipe; holds the workers back while too much is unsent."""
@@ -290,7 +320,11 @@ class Agent:
                 self._reports.put_pieces(Kind.RESULT, worker.files.take_result(), worker.rank)
             worker.process.returncode = code  # Popen must not wait itself
             self._reports.put(Kind.EXIT, str(code), worker.rank)
+            if self._plan is not None and worker.process.pid not in self._ending:
+                self._sweep_worker(worker, now, Sweep.LEFTOVER_KILL_AFTER, ())
         self._reap(now)
+        if self._plan is not None:
+            self._end_some(now)
 
     def _read_last_words(self, worker: WorkerProcess) -> None:
         for fd in list(worker.streams):
@@ -326,6 +360,55 @@ class Agent:
                 return
             os.waitpid(status.si_pid, 0)
 
+    def _end_worker(self, number: int, kill_after: float) -> None:
+        """SIGTERM for one worker and its group, SIGKILL after a while for all that it has started."""
+        now = time.monotonic()
+        for pid, worker in self._workers.items():
+            if worker.rank != number:
+                continue
+            if pid in self._ending:
+                self._ending[pid].hurry(now + kill_after)
+            else:
+                self._sweep_worker(worker, now, kill_after, (pid,))
+
+    def _sweep_worker(
+        self, worker: WorkerProcess, now: float, kill_after: float, groups: Sequence[int]
+    ) -> None:
+        leader, number = worker.process.pid, str(worker.rank)
+
+        def belongs(pid: int, group: int) -> bool:
+            return group == leader or has_variable(pid, _WORKER, number)
+
+        self._ending[leader] = Sweep(now, kill_after, groups=groups, only=belongs)
+
+    def _end_some(self, now: float) -> None:
+        """Goes on with workers that end while others don't, and forgets those of which nothing is
+        left.
+        """
+        for pid, sweep in list(self._ending.items()):
+            if sweep.step(now):
+                del self._ending[pid]
+        for pid, worker in list(self._workers.items()):
+            if pid in self._ending or not worker.reaped or worker.ended_at is None:
+                continue
+            # Someone outside the job may hold a pipe.
+            if worker.streams and now < worker.ended_at + DRAIN:
+                continue
+            for fd in list(worker.streams):
+                self._read_stream(worker, fd)
+                self._close_stream(worker, fd)
+            del self._workers[pid]
+
+    def _notice_warning(self, now: float) -> None:
+        """SIGTERM to an agent that stays: the launcher takes this host out of the job in order."""
+        assert self._plan is not None
+        if self._warned and self._leaves_at is None:
+            seconds = self._plan.preemption_grace
+            self._leaves_at = now + seconds
+            self._reports.put(Kind.LEAVING, json.dumps({"seconds": seconds, "why": "SIGTERM"}))
+        if self._leaves_at is not None and now >= self._leaves_at and self._sweep is None:
+            self._stop(now, self._grace)
+
     def _stop(self, now: float, kill_after: float, everyone: bool = False) -> None:
         """SIGTERM for the workers and their groups, or for everyone; SIGKILL after a while."""
         self._planned = True  # whatever has not come by now is not wanted any more
@@ -338,11 +421,15 @@ class Agent:
     def _advance(self) -> None:
         """From 'stop', or the end of all workers, to 'no process is left' and 'all is reported'."""
         now = time.monotonic()
+        if self._survey_until is not None and now >= self._survey_until:
+            self._close_survey()
         if self._done or not self._planned:
             return
+        if self._plan is not None:
+            self._notice_warning(now)
         ended = all(worker.ended_at is not None for worker in self._workers.values())
         if self._sweep is None:
-            if not ended:
+            if not ended or self._plan is not None:
                 return
             self._stop(now, Sweep.LEFTOVER_KILL_AFTER, everyone=True)
         assert self._sweep is not None
@@ -375,13 +462,15 @@ class Agent:
         """Seconds until something is due without an event."""
         if self._done:
             return None  # until the launcher reads or goes away
-        if self._sweep is not None:
+        if self._sweep is not None or self._ending:
             return TICK
-        if self._survey is not None:
-            return self._survey.next_wait(time.monotonic())
-        due = [
-            worker.ended_at + KEEP_ZOMBIE
+        now = time.monotonic()
+        due = [at for at in (self._leaves_at, self._survey_until) if at is not None]
+        if self._survey is not None and (wait := self._survey.next_wait(now)) is not None:
+            due.append(now + wait)
+        due += [
+            worker.ended_at + (DRAIN if worker.reaped else KEEP_ZOMBIE)
             for worker in self._workers.values()
-            if worker.ended_at is not None and not worker.reaped
+            if worker.ended_at is not None and (self._plan is not None or not worker.reaped)
         ]
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        return max(0.0, min(due) - now) if due else None

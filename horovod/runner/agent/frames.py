@@ -1,8 +1,8 @@
 """Framed messages between the launcher and its agents, over pipes that never block.
 
-A frame is a kind, a rank (-1: none) and a payload. Both ends are ours and the pipe is private, so
-there is no authentication; a malformed frame means that something else wrote to the pipe and is an
-error.
+A frame is a kind, a rank (-1: none; in an elastic job the number of a worker) and a payload. Both
+ends are ours and the pipe is private, so there is no authentication; a malformed frame means that
+something else wrote to the pipe and is an error.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Kind(IntEnum):
     SURVEY = 4  # JSON: listen, and find the launcher
     PEERS = 5  # JSON: try the other hosts
     PAYLOAD = 6  # a piece of what every worker gets on a descriptor; before PLAN
+    START = 7  # JSON: more workers of a plan that stays
+    END = 8  # seconds from SIGTERM to SIGKILL, as text: end this worker and all that it has started
     # Agent to launcher.
     STARTED = 16  # process id, as text
     REFUSED = 17  # exit code and reason, as text: the command could not be started
@@ -39,6 +41,7 @@ class Kind(IntEnum):
     EXIT = 20
     LISTENING = 22  # JSON, answers SURVEY
     REACHED = 23  # JSON, answers PEERS
+    LEAVING = 25  # JSON: this host will be taken away
     RESULT = 24  # a piece of what the rank wrote to its result descriptor; before EXIT
     TIMELINE = 25  # a piece of the rank's part of a timeline; before DONE
     # Process ids that could not be ended, as text; nothing else is left of the job on this host

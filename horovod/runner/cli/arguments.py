@@ -15,7 +15,6 @@ _SAME = [
     "check_build",
     "config_file",
     "disable_cache",
-    "elastic_timeout",
     "host_discovery_script",
     "hostfile",
     "hosts",

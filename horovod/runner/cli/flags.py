@@ -15,15 +15,17 @@ from horovod.runner.cli.values import count, port, positive, seconds
 
 _PREFIX = "knob_"
 
-# Understood, but their feature does not exist yet: flag -> destination.
-ELASTIC = {
-    "--min-np": "min_np",
+# What makes a job elastic, and what only such a job understands: flag -> destination.
+ELASTIC_SWITCHES = {"--min-np": "min_np", "--host-discovery-script": "host_discovery_script"}
+ELASTIC_ONLY = {
     "--max-np": "max_np",
     "--slots-per-host": "slots_per_host",
-    "--elastic-timeout": "elastic_timeout",
     "--reset-limit": "reset_limit",
     "--blacklist-cooldown-range": "blacklist_cooldown_range",
-    "--host-discovery-script": "host_discovery_script",
+    "--failures-before-blacklist": "failures_before_blacklist",
+    "--preemption-grace": "preemption_grace",
+    "--events-file": "events_file",
+    "--commit-dir": "commit_dir",
 }
 
 
@@ -160,7 +162,12 @@ class FlagParser:
             where, "-H", "--hosts", metavar="NAME:SLOTS,...", help="hosts and their numbers of processes"
         )
         self._add(where, "-hostfile", "--hostfile", metavar="FILE", help="one host per line: name slots=N")
-        self._add(where, "--host-discovery-script", help=argparse.SUPPRESS)
+        self._add(
+            where,
+            "--host-discovery-script",
+            metavar="CMD",
+            help="elastic job: a command that prints the hosts of the moment, one host:slots per line",
+        )
         self._add(group, "-p", "--ssh-port", type=port, metavar="N", help="ssh port of all hosts")
         self._add(group, "-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
         self._add(group, "--network-interfaces", metavar="A,B", help="network interfaces to use")
@@ -202,13 +209,73 @@ class FlagParser:
             )
 
     def _add_elastic(self) -> None:
-        group, hidden = self._parser, argparse.SUPPRESS
-        self._add(group, "--min-np", "--min-num-proc", dest="min_np", type=positive, help=hidden)
-        self._add(group, "--max-np", "--max-num-proc", dest="max_np", type=positive, help=hidden)
-        self._add(group, "--slots-per-host", type=positive, help=hidden)
-        self._add(group, "--elastic-timeout", type=seconds, help=hidden)
-        self._add(group, "--reset-limit", type=count, help=hidden)
-        self._add(group, "--blacklist-cooldown-range", type=count, nargs=2, help=hidden)
+        group = self._parser.add_argument_group(
+            "elastic jobs", "--min-np or --host-discovery-script makes a job elastic: ranks may come and go."
+        )
+        self._add(
+            group,
+            "--min-np",
+            "--min-num-proc",
+            dest="min_np",
+            type=positive,
+            metavar="N",
+            help="go on with as few processes as this (default -np, the number to start with)",
+        )
+        self._add(
+            group,
+            "--max-np",
+            "--max-num-proc",
+            dest="max_np",
+            type=positive,
+            metavar="N",
+            help="use at most so many processes (default: all slots)",
+        )
+        self._add(
+            group,
+            "--slots-per-host",
+            type=positive,
+            metavar="N",
+            help="slots of hosts that the discovery script prints without a number (default 1)",
+        )
+        self._add(
+            group,
+            "--reset-limit",
+            type=count,
+            metavar="N",
+            help="end the job after so many changes of its ranks",
+        )
+        self._add(
+            group,
+            "--blacklist-cooldown-range",
+            type=count,
+            nargs=2,
+            metavar=("MIN", "MAX"),
+            help="seconds after which a host that failed may come back; longer each time (default: never)",
+        )
+        self._add(
+            group,
+            "--failures-before-blacklist",
+            type=positive,
+            metavar="N",
+            help="failures of a host's processes after which it is not used any more (default 1)",
+        )
+        self._add(
+            group,
+            "--preemption-grace",
+            type=seconds,
+            metavar="S",
+            help="seconds that a host which is taken away gets to leave in order (default 30)",
+        )
+        self._add(
+            group,
+            "--commit-dir",
+            metavar="DIR",
+            help="keep commits in a directory that all hosts share, and go on from the last one if nobody "
+            "who has the state is left",
+        )
+        self._add(
+            group, "--events-file", metavar="FILE", help="append a line of JSON for each change of the ranks"
+        )
 
     def _add_mpi(self) -> None:
         group = self._parser.add_argument_group("mpirun")
@@ -239,9 +306,5 @@ def destination(knob: Knob) -> str:
 def _epilog() -> str:
     """A line each for the flags that do nothing: --help is about the others."""
     idle = ["--disable-cache", *(knob.flags[0] for knob in KNOBS if knob.no_effect and knob.flags)]
-    texts = (
-        f"Accepted, but without effect in this engine: {', '.join(idle)}",
-        f"Not supported yet, elastic jobs: {', '.join(ELASTIC)}",
-    )
-    width = shutil.get_terminal_size().columns - 2
-    return "\n\n".join(textwrap.fill(text, width, break_on_hyphens=False) for text in texts)
+    text = f"Accepted, but without effect in this engine: {', '.join(idle)}"
+    return textwrap.fill(text, shutil.get_terminal_size().columns - 2, break_on_hyphens=False)

@@ -17,7 +17,7 @@ from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
 from horovod.common.util import mpi_built
 from horovod.runner import jsrun, lsf, mpirun, ssh
-from horovod.runner.cli import observing
+from horovod.runner.cli import elastic_switch, observing
 from horovod.runner.cli.flags import FlagParser
 from horovod.runner.cli.observing import Observer
 from horovod.runner.cli.request import Request, understand
@@ -69,6 +69,9 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
         args.np = args.np or lsf.size(os.environ)
         if args.np is None:
             parser.error("the number of processes is missing: give -np N")
+        elastic_switch.complete(args)
+        if elastic_switch.wanted(args):
+            return _run_elastic(args, command)
         request = understand(args, command, os.environ)
     except CommandError as error:
         print(f"horovodrun: {error}", file=sys.stderr)
@@ -84,6 +87,16 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
         print(_describe(request, os.environ))
         return 0
     return _launch(args, request)
+
+
+def _run_elastic(args: argparse.Namespace, command: list[str]) -> int:
+    from horovod.runner.cli import elastic  # here: other jobs need not load it
+
+    request = elastic.understand(args, command, os.environ)
+    if args.dry_run:
+        print(elastic.describe(request))
+        return 0
+    return elastic.launch(args, request)
 
 
 def _run_mpirun(args: argparse.Namespace, request: Request, job: mpirun.MpirunJob) -> int:

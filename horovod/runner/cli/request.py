@@ -45,9 +45,6 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
         from_file, controller = read_config_file(_text_of(args.config_file), args.config_file)
     by_mpirun = settings.uses_mpirun(args, controller)
     by_jsrun = jsrun.wanted(args.jsrun, bool(args.mpi or args.gloo or controller), environ)
-    missing = settings.not_supported(args)
-    if missing is not None:
-        raise ValueError(f"{missing}: not supported yet")
     variables = settings.variables(args, from_file, environ)
     for name in [*settings.without_effect(args, from_file, by_mpirun or by_jsrun), *without_effect(environ)]:
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)

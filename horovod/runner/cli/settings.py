@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 
 from horovod.common.config import KNOBS, Knob, Value
-from horovod.runner.cli.flags import ELASTIC, destination
+from horovod.runner.cli.flags import destination
 
 _ONLY_MPI = {"mpi_args": "--mpi-args", "binding_args": "--binding-args"}
 
@@ -49,12 +49,6 @@ def interfaces(args: argparse.Namespace) -> str:
 def uses_mpirun(args: argparse.Namespace, controller: str | None) -> bool:
     """Whether mpirun is to start the job. A flag beats the config file's ``controller``."""
     return bool(args.mpi or (controller == "mpi" and not args.gloo and not args.jsrun))
-
-
-def not_supported(args: argparse.Namespace) -> str | None:
-    """What was asked for that this version cannot do, in words."""
-    given = (flag for flag, dest in ELASTIC.items() if getattr(args, dest) is not None)
-    return next((f"elastic jobs ({flag})" for flag in given), None)
 
 
 def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value], mpirun: bool) -> list[str]:

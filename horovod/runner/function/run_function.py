@@ -63,6 +63,11 @@ def run(
     cloudpickle, so it may be defined in ``__main__`` or a notebook; so do arguments and results.
     ``network_interfaces`` may be a list of names, or a text with commas between them.
 
+    With ``min_num_proc`` or ``host_discovery_script`` the job is elastic, as with the flags of
+    horovodrun that have these names (``slots`` is --slots-per-host, ``cooldown_range``
+    --blacklist-cooldown-range): it may lose and get processes, and what is returned are the results
+    of the first ``min_num_proc`` ranks of the last world.
+
     RuntimeError if a process fails, with the end of that rank's stderr, its traceback that is;
     ValueError if the arguments contradict each other. Ctrl-C ends the job first.
     """
@@ -74,8 +79,8 @@ def run(
     )
     if network_interfaces is not None and not isinstance(network_interfaces, str):
         network_interfaces = ",".join(network_interfaces)
-    if hosts is not None and hostfile is not None:
-        raise ValueError("hosts and hostfile say the same thing: give one of them")
+    if sum(given is not None for given in (hosts, hostfile, host_discovery_script)) > 1:
+        raise ValueError("hosts, hostfile and host_discovery_script say the same thing: give one of them")
     if use_gloo and use_mpi:
         raise ValueError("use_gloo and use_mpi exclude each other: give one of them")
     flags: dict[str, object] = {
@@ -101,7 +106,8 @@ def run(
     argv += [flag for flag, given in switches.items() if given]
     command = _python(executable or sys.executable, "horovod.runner.function.worker", "main")
     results = _launch([*argv, *command], _pickled(func, args, kwargs or {}))
-    return _unpickled(results, num_proc)
+    elastic = min_num_proc is not None or host_discovery_script is not None
+    return _unpickled(results, (min_num_proc or num_proc) if elastic else num_proc)
 
 
 def _python(executable: str, module: str, function: str) -> list[str]:
@@ -214,6 +220,10 @@ def _message(code: int, tail: list[str]) -> str:
     if f"\nhorovodrun: {FAILED}" in f"\n{text}":
         return f"{FAILED} {code}\n{text.strip()}"
     start = text.rfind("\nhorovodrun: rank ")
+    # What the launcher says before about the end of the job belongs to it.
+    lines = text[: max(start, 0)].rstrip("\n").rsplit("\n", 1)
+    if lines[-1].startswith("horovodrun: "):
+        start = len("\n".join(lines[:-1]))
     report = (text[start:] if start >= 0 else text).strip()
     if _FAILED in report:
         return report

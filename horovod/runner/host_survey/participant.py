@@ -141,14 +141,14 @@ class SurveyParticipant:
 
     ``report(name, data)`` is called with "listening" and, after reach(), with "reached".
     ``on_keepalive(socket)`` becomes the owner of the connection that lives as long as the
-    launcher's machine does.
+    launcher's machine does; None if there is one already.
     """
 
     def __init__(
         self,
         request: SurveyRequest,
         report: Callable[[str, dict[str, object]], None],
-        on_keepalive: Callable[[socket.socket], None],
+        on_keepalive: Callable[[socket.socket], None] | None,
     ) -> None:
         self._request = request
         self._key = bytes.fromhex(request.key)
@@ -260,11 +260,15 @@ class SurveyParticipant:
             )
             return
         self._listening["launcher"] = reached[0]
+        on_keepalive = self._on_keepalive
+        if on_keepalive is None:
+            self._report("listening", self._listening)
+            return
 
         def opened(sock: socket.socket, _: Session) -> None:
             self._keepalive = None
             keep_alive(sock)
-            self._on_keepalive(sock)
+            on_keepalive(sock)
             self._report("listening", self._listening)
 
         target = (family_of(reached[0][0]), reached[0])

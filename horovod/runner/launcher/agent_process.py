@@ -59,6 +59,7 @@ class AgentProcess:
         self.starting = starting  # ranks that have not been started
         self.writer = FrameWriter(process.stdin.fileno())
         self.greeted = False
+        self.boot_id = ""  # of its machine, once it has greeted
         self.attempt = 1
         self.done = False  # it has said that nothing is left
         self.closed = False  # its end of the pipe is closed
@@ -137,6 +138,7 @@ class AgentProcess:
                 "install the same version on all hosts"
             )
         self.greeted = True
+        self.boot_id = str(hello.get("boot_id", ""))
         return bytes(self._greeting[end + 1 :])
 
 

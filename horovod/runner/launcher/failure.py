@@ -61,9 +61,13 @@ def is_consequence(code: int, tail: Sequence[str]) -> bool:
     return code >= 0 and any(_CONSEQUENCE.match(line) for line in tail)
 
 
-def report(rank: int, host: str, what: str, code: int, tail: Sequence[str]) -> str:
-    """The last words: which rank failed first, its stderr, and lines that scripts look for."""
-    lines = ["", f"horovodrun: rank {rank} on {host} failed first: it {what}."]
+def report(rank: int, host: str, what: str, code: int, tail: Sequence[str], name: str | None = None) -> str:
+    """The last words: which rank failed first, its stderr, and lines that scripts look for.
+
+    ``name`` is the process's own if it may have had several ranks.
+    """
+    who = f"rank {rank} on {host}" if rank >= 0 else name
+    lines = ["", f"horovodrun: {who} failed first: it {what}."]
     if tail:
         lines.append("The end of its stderr:")
         lines += [f"  | {line}" for line in tail]
@@ -72,7 +76,7 @@ def report(rank: int, host: str, what: str, code: int, tail: Sequence[str]) -> s
     lines += [
         "",
         "Horovod detected that one or more processes exited with non-zero status. The first one:",
-        f"Process name: {rank}",
+        f"Process name: {rank if name is None else name}",
         f"Exit code: {exit_code(code)}",
     ]
     return "\n".join(lines) + "\n"

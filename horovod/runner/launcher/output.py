@@ -169,7 +169,7 @@ def _writable(fd: int, seconds: float) -> bool:
     return bool(poll.poll(int(seconds * 1000)))
 
 
-def _create(folder: Path, name: str) -> BinaryIO:
+def create(folder: Path, name: str, append: bool = False) -> BinaryIO:
     """A file in a folder, both made if need be.
 
     Links that somebody has put there are not followed.
@@ -180,7 +180,7 @@ def _create(folder: Path, name: str) -> BinaryIO:
         within = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             path = folder / name
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if append else os.O_TRUNC)
             return os.fdopen(os.open(name, flags, 0o666, dir_fd=within), "wb", buffering=0)
         finally:
             os.close(within)
@@ -206,7 +206,7 @@ class RankOutput:
                 self._prefixers[rank, stream] = Prefixer(self._prefix(rank, stream))
                 if directory is not None:
                     folder = Path(directory) / f"rank.{rank:0{len(str(size - 1))}d}"
-                    self._files[rank, stream] = _create(folder, stream)
+                    self._files[rank, stream] = create(folder, stream)
 
     def _prefix(self, rank: int, stream: str) -> Callable[[], bytes]:
         plain = f"[{rank}]<{stream}>:".encode()

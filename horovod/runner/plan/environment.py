@@ -51,7 +51,8 @@ def common(
     """
     env = inherited(environ, exclude=exclude, remote=remote)
     # A launcher that runs inside another job must not pass on that one's place.
-    env.pop("HOROVOD_ADDRESSES", None)
+    for name in ("HOROVOD_ADDRESSES", "_HOROVOD_WORKER", "HOROVOD_START_RANK"):
+        env.pop(name, None)
     if interfaces:
         env["NCCL_SOCKET_IFNAME"] = interfaces
         env["HOROVOD_GLOO_IFACE"] = interfaces.split(",")[0]

@@ -92,6 +92,26 @@ def parse_hostfile(text: str, source: str = "hostfile") -> list[HostInfo]:
     return _collapse(hosts)
 
 
+def parse_discovered(text: str, slots: int, source: str) -> list[HostInfo]:
+    """Hosts from the output of a discovery script: the lines of a hostfile, or none at all.
+
+    A line without a number means ``slots``, and 0 is a number: the host is to be left. ValueError
+    if any line is wrong: half an answer must not take hosts away.
+    """
+    hosts: list[HostInfo] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.partition("#")[0].strip()
+        if not entry:
+            continue
+        match = _LINE.fullmatch(entry)
+        if match is None:
+            raise ValueError(f"{source}, line {number}: {entry!r} is neither 'host' nor 'host:slots'")
+        name, given = match[1] or match[4], match[2] or match[3] or match[5]
+        count = slots if given is None else int(given)
+        hosts.append(HostInfo(name.replace("[", "").replace("]", ""), count, match[6]))
+    return _collapse(hosts)
+
+
 def _host(name: str, number: str | None, where: str) -> HostInfo:
     slots = 1 if number is None else int(number)
     if slots < 1:

@@ -22,8 +22,9 @@ class HostPlan:
     it.
 
     With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker
-    gets the payload on one descriptor and writes its result to another: see task.py. ``timeline`` is
-    what the agent is to send back of: the file that the ranks' parts are named after.
+    gets the payload on one descriptor and writes its result to another: see task.py. In an elastic
+    job it ``stays`` without workers, which come and go, and ``rank`` is the number of a worker.
+    ``timeline``: the file after which the ranks' parts are named that the agent is to send back.
     """
 
     host: str
@@ -35,6 +36,8 @@ class HostPlan:
     task: bool = False
     term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
     timeline: str = ""
+    stays: bool = False
+    preemption_grace: float = 30.0  # seconds that a host goes on after a SIGTERM, if it ``stays``
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

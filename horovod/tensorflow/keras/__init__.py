@@ -5,6 +5,7 @@ For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy 
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as _tf
@@ -41,6 +42,7 @@ __all__ = [
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
+    "elastic",
     "global_process_set",
     "load_model",
     "reducescatter",
@@ -48,7 +50,11 @@ __all__ = [
 ]
 __all__ += _common.__all__
 
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
+if TYPE_CHECKING:
+    from horovod.tensorflow.keras import elastic
+else:  # type checkers find a misspelt name by themselves
 
     def __getattr__(name: str) -> Any:
+        if name == "elastic":  # few programs need it
+            return importlib.import_module(f"{__name__}.{name}")
         raise _absent.missing_attribute(__name__, name)

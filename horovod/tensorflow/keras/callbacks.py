@@ -8,15 +8,8 @@ import tensorflow as tf
 
 from horovod._keras.callbacks.classes import classes_for
 
-__all__ = [
-    "BestModelCheckpoint",
-    "BroadcastGlobalVariablesCallback",
-    "LearningRateScheduleCallback",
-    "LearningRateWarmupCallback",
-    "MetricAverageCallback",
-]
-
 _classes = classes_for(tf.keras, __name__)
+__all__ = list(vars(_classes))
 BroadcastGlobalVariablesCallback: Any = _classes.BroadcastGlobalVariablesCallback
 LearningRateScheduleCallback: Any = _classes.LearningRateScheduleCallback
 LearningRateWarmupCallback: Any = _classes.LearningRateWarmupCallback

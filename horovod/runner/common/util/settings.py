@@ -31,10 +31,15 @@ class BaseSettings:
         """The flags of horovodrun that mean this: ``run_commandline([*settings.flags(),
         *command])``.
 
-        The key is not among them: horovodrun makes one for each job. ValueError for an elastic job.
+        The key is not among them: horovodrun makes one for each job. ValueError for an elastic job,
+        which horovod.runner.elastic.settings.ElasticSettings describes.
         """
         if self.elastic:
-            raise ValueError("elastic jobs are not supported yet: start a job of a fixed size")
+            raise ValueError("an elastic job needs an ElasticSettings, which says between which limits")
+        return self.common_flags()
+
+    def common_flags(self) -> list[str]:
+        """Those of any kind of job."""
         timeout = self.start_timeout
         values: dict[str, object] = {
             "--num-proc": self.num_proc,

@@ -1,0 +1,123 @@
+"""Trains a small network on MNIST with Flax Linen, each epoch as one compiled program:
+
+    horovodrun -np 2 python examples/jax/flax_linen_mnist.py
+
+What makes it distributed is marked with "Horovod:".
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from flax import linen
+from flax.training.train_state import TrainState
+
+import horovod.jax as hvd
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from digits_data import as_floats, load_digits
+from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes
+
+
+class Net(linen.Module):  # type: ignore[misc]
+    """A convolution and a dense layer."""
+
+    @linen.compact  # type: ignore[untyped-decorator]
+    def __call__(self, images: Any) -> Any:
+        hidden = linen.relu(linen.Conv(16, (3, 3), strides=2)(images))
+        return linen.Dense(10)(hidden.reshape(len(images), -1))
+
+
+def figures_of(state: TrainState, weights: Any, batch: Any) -> tuple[Any, Any]:
+    images, labels = batch
+    output = state.apply_fn({"params": weights}, images)
+    loss = optax.softmax_cross_entropy_with_integer_labels(output, labels).mean()
+    return loss, (output.argmax(axis=1) == labels).mean()
+
+
+@jax.jit
+def train(state: TrainState, batches: Any) -> tuple[TrainState, Any]:
+    """All batches, one after another; with the means of loss and of what was right."""
+
+    def step(state: TrainState, batch: Any) -> tuple[TrainState, Any]:
+        gradient_of = jax.value_and_grad(lambda weights: figures_of(state, weights, batch), has_aux=True)
+        figures, gradients = gradient_of(state.params)
+        return state.apply_gradients(grads=gradients), figures
+
+    state, figures = jax.lax.scan(step, state, batches)
+    return state, jax.tree.map(lambda each: each.mean(), figures)
+
+
+@jax.jit
+def evaluate(state: TrainState, batch: Any) -> tuple[Any, Any]:
+    return figures_of(state, state.params, batch)
+
+
+def start(options: argparse.Namespace) -> TrainState:
+    model = Net()
+    weights = model.init(jax.random.key(options.seed + hvd.rank()), np.zeros((1, 28, 28, 1), np.float32))
+    # Horovod: all ranks together see a larger batch, which allows for larger steps; gradients are averaged.
+    optimizer = hvd.DistributedOptimizer(optax.adam(options.lr * hvd.size()))
+    # Horovod: all ranks start with rank 0's weights.
+    params = hvd.broadcast_parameters(weights["params"], root_rank=0)
+    return TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
+
+
+def run(options: argparse.Namespace) -> None:
+    report = Report("MNIST with Flax Linen", options.summary_dir)
+    digits = load_digits(options.data_dir, options.limit)
+    report.say(f"{digits.source}; {processes()}")
+    test = as_floats(digits.x_test), digits.y_test
+    # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
+    share = len(digits.y_train) // hvd.size()
+    if share == 0:
+        sys.exit(f"{len(digits.y_train)} digits are too few for {hvd.size()} processes: raise --limit")
+    mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
+    x, y = as_floats(digits.x_train[mine]), digits.y_train[mine]
+    size = min(options.batch_size, share)
+    steps = share // size
+
+    state = start(options)
+    for epoch in range(1, options.epochs + 1):
+        began = time.perf_counter()
+        order = np.random.default_rng([options.seed, epoch, hvd.rank()]).permutation(share)
+        chosen = order[: steps * size].reshape(steps, size)
+        state, figures = train(state, (x[chosen], y[chosen]))
+        # Horovod: the average over the ranks.
+        loss, right = map(float, hvd.allreduce(figures, name="training"))
+        seconds = time.perf_counter() - began
+        test_loss, test_right = map(float, evaluate(state, test))
+        report.epoch(Epoch(loss, right, test_loss, test_right, steps * size * hvd.size(), seconds))
+    report.finish([np.asarray(leaf) for leaf in jax.tree.leaves(state.params)])
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description="MNIST with Flax Linen: horovodrun -np 2 python flax_linen_mnist.py",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--epochs", type=at_least_one, default=10, help="passes over the data")
+    parser.add_argument("--batch-size", type=at_least_one, default=64, help="digits per step and process")
+    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
+    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
+    add_common_flags(parser)
+    options = parser.parse_args()
+    # Horovod: who am I, and who are the others.
+    hvd.init()
+    try:
+        run(options)
+    except OSError as error:
+        sys.exit(f"rank {hvd.rank()}: {error}")
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Elastic jobs: hosts and ranks come and go, training goes on."""

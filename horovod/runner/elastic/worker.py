@@ -1,0 +1,7 @@
+"""What workers are told about hosts, under the name that programs import."""
+
+from __future__ import annotations
+
+from horovod._bootstrap.host_update import HostUpdateResult
+
+__all__ = ["HostUpdateResult"]

@@ -1,0 +1,27 @@
+"""Elastic training with Keras: `@hvd.elastic.run`, its state, and callbacks for model.fit()."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod._keras.elastic import classes_for
+from horovod.common.elastic import ObjectState, State
+
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
+
+_classes = classes_for(tf.keras, __name__)
+CommitStateCallback: Any = _classes.CommitStateCallback
+KerasState: Any = _classes.KerasState
+UpdateBatchStateCallback: Any = _classes.UpdateBatchStateCallback
+UpdateEpochStateCallback: Any = _classes.UpdateEpochStateCallback
+run: Any = _classes.run

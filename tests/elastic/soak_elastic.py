@@ -1,0 +1,97 @@
+"""Kills random ranks of a training at random moments and compares its bits with an undisturbed run:
+
+    python tests/elastic/soak_elastic.py --kills 1000
+
+Prints how long recoveries took and what survivors hold on to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+from runner_util import Launcher  # noqa: E402
+from util_paths import ROOT  # noqa: E402
+
+Note = dict[str, Any]
+
+
+@dataclass
+class Soaked:
+    """What a job has noted, and how long its recoveries took: from a kill until the next world stood."""
+
+    notes: list[Note]
+    recoveries: list[float]
+
+    def of(self, kind: str) -> list[Note]:
+        return [note for note in self.notes if note["kind"] == kind]
+
+    def growth(self, what: str) -> float:
+        """By how much the process that lived through the most worlds holds more than in its tenth."""
+        early = {note["pid"]: note for note in self.of("held") if note["worlds"] == 10}
+        late = [note for note in self.notes if note["kind"] in ("held", "end") and note["pid"] in early]
+        return max((note[what] - early[note["pid"]][what] for note in late), default=0.0)
+
+
+def soaked(directory: Path, steps: int, kills: int, seconds: float) -> Soaked:
+    """A job that ended well. AssertionError if it did not."""
+    (directory / "holders").mkdir(parents=True)
+    (directory / "killed").touch()
+    launcher = Launcher(
+        *("-np", "4", "--min-np", "4", "--max-np", "4", "--failures-before-blacklist", "100000"),
+        *("-H", "localhost:2,127.0.0.1:2", "--events-file", str(directory / "events")),
+        *(sys.executable, str(HERE / "program_soak.py"), str(directory), str(steps), str(kills)),
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    try:
+        result = launcher.finish(seconds)
+    finally:
+        for process in launcher.family():
+            process.kill()
+    assert result.returncode == 0, f"{result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
+    notes = _lines(directory / "notes")
+    ready = [event["time"] for event in _lines(directory / "events") if event["event"] == "ready"]
+    times = [note["time"] for note in notes if note["kind"] == "kill"]
+    return Soaked(notes, [min(at for at in ready if at > kill) - kill for kill in times if kill < ready[-1]])
+
+
+def _lines(path: Path) -> list[Note]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=20000.0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hvd-soak-") as name:
+        calm = soaked(Path(name) / "calm", options.steps, 0, options.seconds)
+        began = time.monotonic()
+        stormy = soaked(Path(name) / "stormy", options.steps, options.kills, options.seconds)
+        took = time.monotonic() - began
+    seconds = stormy.recoveries
+    print(f"{len(stormy.of('kill'))} kills in {took:.0f} s, {options.steps} steps")
+    middle, worst = statistics.median(seconds), max(seconds)
+    print(f"until the next world stood: {middle:.3f} s (median), {worst:.3f} s (worst)")
+    for what in ("descriptors", "threads", "mebibytes"):
+        print(f"{what} of survivors: {stormy.growth(what):+.1f} since their tenth world")
+    expected = {note["digest"] for note in calm.of("end")}
+    got = {note["digest"] for note in stormy.of("end")}
+    if len(expected) != 1 or got != expected:
+        sys.exit(f"other weights than the undisturbed run: {got} instead of {expected}")
+    print("same weights as the undisturbed run")
+
+
+if __name__ == "__main__":
+    main()

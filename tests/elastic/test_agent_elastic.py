@@ -1,0 +1,185 @@
+"""An agent whose workers come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from horovod.runner.agent.frames import Frame, Kind
+from horovod.runner.launcher.agent_process import AgentProcess, start_local
+from horovod.runner.plan.job_plan import HostPlan
+
+PROGRAM = Path(__file__).with_name("program_leftovers.py")
+PATIENCE = 60.0
+
+
+class Staying:
+    """An agent, and what it has said."""
+
+    def __init__(self, mode: str, preemption_grace: float = 30.0) -> None:
+        self.agent: AgentProcess = start_local("localhost", set())
+        self.frames: list[Frame] = []
+        self.over = False
+        plan = HostPlan(
+            host="localhost",
+            directory="/",
+            command=[sys.executable, str(PROGRAM), mode],
+            env=dict(os.environ),
+            workers=[],
+            stays=True,
+            term_grace=1.0,
+            preemption_grace=preemption_grace,
+        )
+        self.put(Kind.PLAN, plan.to_json())
+
+    def put(self, kind: Kind, payload: str, worker: int = -1) -> None:
+        self.agent.writer.put(kind, payload, worker)
+        self.agent.writer.flush()
+        assert self.agent.writer.pending == 0
+
+    def start(self, *workers: int) -> None:
+        plans = [{"rank": worker, "env": {"_HOROVOD_WORKER": str(worker)}} for worker in workers]
+        self.put(Kind.START, json.dumps(plans))
+
+    def turn(self) -> None:
+        if not self.over and select.select([self.agent.reports], [], [], 0.05)[0]:
+            frames = self.agent.read()
+            self.over = frames is None
+            self.frames += frames or ()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: {self.frames}"
+            self.turn()
+
+    def said(self, kind: Kind, worker: int = -1) -> list[bytes]:
+        return [frame.payload for frame in self.frames if frame.kind is kind and frame.rank == worker]
+
+    def pids(self, worker: int) -> list[int]:
+        """Of a worker, and of the two that it has started."""
+        self.until(lambda: b"\n" in b"".join(self.said(Kind.STDOUT, worker)), f"the words of {worker}")
+        return [int(word) for word in b"".join(self.said(Kind.STDOUT, worker)).split()]
+
+
+@pytest.fixture
+def staying() -> Iterator[Callable[..., Staying]]:
+    with contextlib.ExitStack() as stack:
+
+        def make(mode: str, **more: float) -> Staying:
+            made = Staying(mode, **more)
+
+            def end() -> None:
+                made.agent.close()
+                made.agent.process.wait(PATIENCE)
+
+            stack.callback(end)
+            return made
+
+        yield make
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def test_one_worker_ends_with_all_that_it_has_started(staying: Callable[..., Staying]) -> None:
+    agent = staying("stays")
+    agent.start(7, 8)
+    first, second = agent.pids(7), agent.pids(8)
+    agent.put(Kind.END, "5", 7)
+    agent.until(lambda: bool(agent.said(Kind.EXIT, 7)), "the end of 7")
+    assert agent.said(Kind.EXIT, 7) == [str(-signal.SIGTERM).encode()]
+    agent.until(lambda: not any(map(alive, first)), "all of 7")
+    assert all(map(alive, second)) and not agent.said(Kind.EXIT, 8)
+    # A number that is not there, or not any more
+    agent.put(Kind.END, "0", 7)
+    agent.put(Kind.END, "0", 1000)
+    agent.start(9)
+    third = agent.pids(9)
+    assert all(map(alive, second))
+    agent.put(Kind.STOP, "5")
+    agent.until(lambda: agent.over, "the agent's own end")
+    assert not any(map(alive, second + third))
+    assert agent.said(Kind.DONE) == [b""]
+
+
+def test_sigkill_follows_in_time(staying: Callable[..., Staying]) -> None:
+    agent = staying("stubborn")
+    agent.start(1)
+    pids = agent.pids(1)
+    agent.put(Kind.END, "0.5", 1)
+    agent.until(lambda: bool(agent.said(Kind.EXIT, 1)), "the end")
+    assert agent.said(Kind.EXIT, 1) == [str(-signal.SIGKILL).encode()]
+    agent.until(lambda: not any(map(alive, pids)), "all of it")
+
+
+def test_what_a_worker_leaves_behind_is_ended_and_the_agent_stays(staying: Callable[..., Staying]) -> None:
+    agent = staying("leaves")
+    agent.start(1)
+    first = agent.pids(1)
+    agent.until(lambda: agent.said(Kind.EXIT, 1) == [b"0"], "its end")
+    agent.until(lambda: not any(map(alive, first)), "what it left")
+    agent.start(2)
+    second = agent.pids(2)
+    agent.until(lambda: not any(map(alive, second)), "the same again")
+    assert not agent.said(Kind.DONE)
+
+
+def test_sigterm_is_a_warning(staying: Callable[..., Staying]) -> None:
+    agent = staying("stays")
+    agent.start(1)
+    pids = agent.pids(1)
+    os.kill(agent.agent.process.pid, signal.SIGTERM)
+    agent.until(lambda: bool(agent.said(Kind.LEAVING)), "the warning")
+    assert json.loads(agent.said(Kind.LEAVING)[0]) == {"seconds": 30.0, "why": "SIGTERM"}
+    assert all(map(alive, pids))
+    os.kill(agent.agent.process.pid, signal.SIGTERM)
+    agent.until(lambda: agent.over, "the end after the second one")
+    assert not any(map(alive, pids))
+
+
+def test_after_the_warning_the_time_runs_out(staying: Callable[..., Staying]) -> None:
+    agent = staying("stays", preemption_grace=0.5)
+    agent.start(1)
+    pids = agent.pids(1)
+    os.kill(agent.agent.process.pid, signal.SIGTERM)
+    agent.until(lambda: agent.over, "the end")
+    assert not any(map(alive, pids))
+
+
+def test_an_agent_that_stays_does_not_spin(staying: Callable[..., Staying]) -> None:
+    agent = staying("leaves")
+    agent.start(1)
+    agent.until(lambda: agent.said(Kind.EXIT, 1) == [b"0"], "its end")
+    children = subprocess.run(
+        ["pgrep", "-P", str(agent.agent.process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    pid = int(children[0])  # behind the guardian
+
+    def ticks() -> int:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        return int(words[11]) + int(words[12])
+
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:  # until what was left is gone and the pipes are closed
+        before = ticks()
+        time.sleep(1.0)
+        if ticks() - before <= 1:
+            return
+    raise AssertionError("it never sleeps")

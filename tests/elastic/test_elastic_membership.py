@@ -1,0 +1,494 @@
+"""Who is in the next world and why: the decisions of an elastic launcher, without processes."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from elastic_model import Model
+
+from horovod.runner.elastic import changes
+from horovod.runner.elastic.membership import Decision
+from horovod.runner.elastic.state import LIVING, Agent, Phase
+from horovod.runner.elastic.worker import HostUpdateResult
+
+AB = ["a[0]", "a[1]", "b[0]", "b[1]"]
+
+
+def test_first_world() -> None:
+    """All slots up to the maximum, in the order of the list; no state is asked for."""
+    model = Model(start=2, least=2, most=3).discover(b=2, a=2)
+    assert not model.state.members
+    model.enlist(["b[0]", "b[1]"])
+    assert not model.state.members, "a[0] is on its way"
+    model.enlist(["a[0]"])
+    assert model.world == ["b[0]", "b[1]", "a[0]"]
+    (formed,) = [each for each in model.decisions if each.world is not None]
+    assert formed.sync and formed.source == 0 and formed.reason == "the start of the job"
+
+
+def test_too_few_slots_at_the_start() -> None:
+    model = Model(start=4, least=2, elastic_timeout=10).discover(a=2)
+    assert not model.state.workers, "nothing is started before there are enough slots"
+    model.step(9.9)
+    assert model.decision.stop is None and model.decision.look_again == pytest.approx(110)
+    model.step(0.2)
+    assert model.decision.stop is not None and model.decision.stop.code == 1
+    assert "Timed out waiting for minimum number of slots" in model.decision.stop.text
+
+
+def test_hopeless_start() -> None:
+    """Nobody is waited for who can't come."""
+    model = Model(start=2, least=1, fixed=True).discover(a=1, b=1)
+    model.exit("a[0]", 7)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 7 and "a: a[0] exited with code 7" in stop.text
+    model = Model(start=2, least=1, fixed=True, cooldown=(1, 2)).discover(a=1, b=1)
+    assert model.exit("a[0]", 7).decision.stop is None, "it comes back in a while"
+    model = Model(agents=False, start=2, least=1, fixed=True).discover(a=1, b=1)
+    stop = model.apply(changes.agent_lost, "b", "the name is unknown", 0.0).decision.stop
+    assert stop is not None and stop.code == 1 and "b: the name is unknown" in stop.text
+
+
+def test_death_of_a_rank() -> None:
+    """Its host is not used any more, the others go on with the next ranks and the newest state."""
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.exit("a[0]", -9)
+    assert model.state.workers[2].phase is Phase.CONDEMNED, "rank 1 is ended with its host"
+    assert model.state.generation == 1
+    model.enlist(["b[0]"], commit=7, rolled_back=True, culprit=0)
+    assert model.state.generation == 1, "rank 3 has not come back yet"
+    model.enlist(["b[1]"], commit=8, rolled_back=True, culprit=0)
+    assert model.world == ["b[0]", "b[1]"]
+    formed = model.decisions[-1]
+    assert (formed.sync, formed.source) == (True, 1)
+    assert "a[0]" in formed.reason and "blacklisted" in formed.why["a"]
+
+
+def test_who_is_ended_is_not_told_something_else() -> None:
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.enlist(AB[:3], commit=1, rolled_back=True, culprit=3, silent=True).step(0.4)
+    assert model.world == ["a[0]", "a[1]"]
+    assert [each.dismiss for each in model.decisions if each.dismiss] == []
+
+
+def test_death_is_known_last() -> None:
+    """Survivors come back before the launcher hears of the death: the dead is not waited for nor
+    included."""
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.enlist(["b[0]"], commit=1, rolled_back=True, culprit=0)
+    assert model.state.generation == 1 and model.decision.waiting == "rank 0 (a[0])"
+    model.exit("a[0]", 1)
+    assert model.world == ["b[0]"]
+
+
+@pytest.mark.parametrize(("silent", "seconds"), [(True, 0.3), (False, 3.0)])
+def test_accused(silent: bool, seconds: float) -> None:
+    """Who does not come when others have given it up is ended."""
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.enlist(["a[0]", "a[1]", "b[0]"], commit=1, rolled_back=True, culprit=3, silent=silent, why="silent")
+    model.step(seconds - 0.1)
+    assert model.state.generation == 1 and model.decision.look_again == pytest.approx(100 + seconds)
+    model.step(0.2)
+    assert model.world == ["a[0]", "a[1]"], "b[0] is ended with its host"
+    assert [each.code for each in model.state.failures] == []
+    assert "b[1]: silent" in model.decisions[-1].reason
+
+
+def test_broken_link() -> None:
+    """Two live hosts that accuse each other: the younger one goes, and the pair is named."""
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.enlist(["a[0]"], commit=1, culprit=1, silent=True)
+    model.enlist(["b[0]"], commit=1, culprit=0, silent=True)
+    model.step(0.1)
+    assert model.world == ["a[0]"]
+    assert "a and b do not reach each other" in model.decisions[-1].why["b"]
+
+
+def test_growth_is_warm() -> None:
+    """Survivors hear of a newcomer when it is ready, once for all that come together."""
+    model = Model(start=2, least=2).begin(a=2)
+    model.discover(a=2, b=2)
+    assert [each for each in model.decisions if each.notify] == []
+    model.enlist(["b[0]"])
+    assert [each for each in model.decisions if each.notify] == []
+    model.step(0.5).enlist(["b[1]"])
+    (notice,) = [each for each in model.decisions if each.notify]
+    assert notice.notify == HostUpdateResult.added
+    assert model.state.generation == 1
+    model.enlist(["a[0]", "a[1]"], commit=3)
+    assert model.world == AB
+    assert model.decisions[-1].sync and model.decisions[-1].source == 0
+    assert [each.notify for each in model.decisions if each.notify] == [HostUpdateResult.added]
+
+
+def test_slow_newcomer_is_not_waited_for() -> None:
+    model = Model(start=2, least=2).begin(a=2)
+    model.discover(a=2, b=2).enlist(["b[0]"]).step(1.1)
+    assert [each.notify for each in model.decisions if each.notify] == [HostUpdateResult.added]
+    model.enlist(["a[0]", "a[1]"], commit=3)
+    assert model.world == ["a[0]", "a[1]", "b[0]"]
+    model.enlist(["b[1]"])
+    assert model.decisions[-1].notify == HostUpdateResult.added
+
+
+def test_growth_is_cold() -> None:
+    """As the original: survivors hear at once, and wait for the newcomers."""
+    model = Model(start=2, least=2, warm_join=False).begin(a=2)
+    model.discover(a=2, b=1)
+    assert [each.notify for each in model.decisions if each.notify] == [HostUpdateResult.added]
+    model.enlist(["a[0]", "a[1]"], commit=3)
+    assert model.state.generation == 1 and model.decision.waiting == "b[0]"
+    model.enlist(["b[0]"])
+    assert model.world == ["a[0]", "a[1]", "b[0]"]
+
+
+def test_orderly_leave() -> None:
+    """Nothing is rolled back, nobody new: no sync; those who leave are told, not killed."""
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.discover(a=2)
+    assert model.decisions[-1].notify == HostUpdateResult.removed
+    assert all(model.worker(name).phase is Phase.ACTIVE for name in AB)
+    model.enlist(["b[0]", "a[0]", "a[1]"], commit=5)
+    model.enlist(["b[1]"], commit=5)
+    assert model.world == ["a[0]", "a[1]"]
+    (formed,) = [each for each in model.decisions if each.world and each.sync is False]
+    assert "b is gone" in formed.reason
+    model.finish_leaving()
+    assert model.state.hosts["b"].agent is Agent.NONE and not math.isinf(model.state.hosts["b"].not_before)
+
+
+def test_who_was_removed_must_end() -> None:
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.discover(a=1).enlist(["a[0]", "b[0]"], commit=1)
+    assert model.state.workers[2].phase is Phase.LEAVING and model.decision.look_again == 130
+    model.step(30)
+    assert model.state.workers[2].phase is Phase.CONDEMNED and model.world == ["a[0]"]
+    assert not model.state.failures
+
+
+def test_rank_0_leaves() -> None:
+    """The next oldest host has rank 0; a host that returns is the youngest."""
+    model = Model(start=1, least=1).begin(a=1)
+    model.discover(a=1, b=1).enlist(["b[0]"]).enlist(["a[0]"], commit=1)
+    assert model.world == ["a[0]", "b[0]"]
+    model.discover(b=1).enlist(["a[0]", "b[0]"], commit=2)
+    assert model.world == ["b[0]"]
+    model.finish_leaving().discover(a=1, b=1).enlist(["a[0]"]).enlist(["b[0]"], commit=3)
+    assert model.world == ["b[0]", "a[0]"]
+    assert model.state.workers[model.state.members[1]].id not in (1, 2), "a new process has a new number"
+
+
+def test_slots_come_and_go() -> None:
+    """The highest slots leave, survivors keep theirs."""
+    model = Model(start=2, least=1).begin(a=2)
+    model.discover(a=4).enlist(["a[2]", "a[3]"]).enlist(["a[0]", "a[1]"], commit=1)
+    assert model.world == ["a[0]", "a[1]", "a[2]", "a[3]"]
+    model.discover(a=1).enlist(["a[0]", "a[1]", "a[2]", "a[3]"], commit=2)
+    assert model.world == ["a[0]"]
+
+
+def test_leaving_host() -> None:
+    """A host that has got notice is no failure, and is not used again while it is listed."""
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.apply(changes.agent_leaving, "b", "SIGTERM")
+    assert model.decisions[-1].notify == HostUpdateResult.removed
+    model.enlist(AB, commit=5)
+    assert model.world == ["a[0]", "a[1]"]
+    model.finish_leaving()
+    assert model.state.hosts["b"].agent is Agent.NONE and "goes away" in model.decision.why["b"]
+    model.discover(a=2).discover(a=2, b=2)
+    assert model.worker("b[0]").phase is Phase.SPAWNED
+
+
+def test_cooldown() -> None:
+    """The n-th delay is MIN times 2 to the n, and part of MIN; good behaviour halves n."""
+    model = Model(start=4, least=2, cooldown=(1, 100)).begin(a=2, b=2)
+    model.jitter = 0.5
+    model.exit("b[0]", 1).enlist(["a[0]", "a[1]"], commit=1, rolled_back=True)
+    model.finish_leaving()
+    assert model.state.hosts["b"].not_before == pytest.approx(102.5)
+    assert model.decision.look_again == pytest.approx(102.5)
+    model.step(2.6).enlist(["b[0]", "b[1]"]).enlist(["a[0]", "a[1]"], commit=2)
+    assert model.world == AB
+    model.exit("b[0]", 1)
+    assert model.state.hosts["b"].not_before == pytest.approx(102.6 + 4.5)
+    model.enlist(["a[0]", "a[1]"], commit=3, rolled_back=True).finish_leaving()
+    model.step(500)
+    assert model.state.hosts["b"].blacklisted == 1
+
+
+def test_another_machine_with_the_same_name() -> None:
+    model = Model(agents=False, start=1, least=1, cooldown=(1, 100)).discover(a=1)
+    model.apply(changes.agent_ready, "a", "boot 1")
+    model.discover(a=1, b=1).apply(changes.agent_ready, "b")
+    model.exit("a[0]", 1)
+    assert model.state.hosts["a"].blacklisted == 1
+    model.apply(changes.agent_ended, "a")
+    for boot_id, count in (("boot 1", 1), ("boot 2", 0)):
+        state = changes.agent_ready(model.now, model.state, "a", boot_id)
+        assert state.hosts["a"].blacklisted == count
+
+
+def test_several_failures_allowed() -> None:
+    """A slot is filled again, in place: nobody moves."""
+    model = Model(start=4, least=4, most=4, failures_before_blacklist=3).begin(a=2, b=2)
+    model.exit("a[1]", -9).enlist(["a[0]", "b[0]", "b[1]"], commit=4, rolled_back=True)
+    assert model.state.generation == 1 and model.decision.waiting.startswith("4 ranks")
+    model.enlist(["a[1]"])
+    assert model.world == AB and model.decisions[-1].source == 0 and model.decisions[-1].sync
+
+
+def test_all_fail() -> None:
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    for name in AB:
+        if model.decision.stop is None and any(
+            each.name == name and each.phase in LIVING for each in model.state.workers.values()
+        ):
+            model.exit(name, 3)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 3 and stop.failure is not None
+    assert stop.failure.name == "a[0]"
+
+
+def test_all_hosts_fail() -> None:
+    """Although two ranks live."""
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.exit("a[0]", 1)
+    assert model.decision.stop is None
+    model.exit("b[0]", 2)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 1 and "every host" in stop.text
+
+
+def test_too_few_are_left() -> None:
+    model = Model(start=4, least=4, elastic_timeout=2).begin(a=2, b=2)
+    model.exit("a[0]", -9).enlist(["b[0]", "b[1]"], commit=1, rolled_back=True)
+    model.step(1.9)
+    assert model.decision.stop is None, "they wait"
+    model.step(0.5)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 1 and stop.failure is not None
+    assert "Timed out waiting for minimum number of slots" in stop.text
+
+
+def test_help_comes_in_time() -> None:
+    model = Model(start=4, least=4, elastic_timeout=60).begin(a=2, b=2)
+    model.exit("a[0]", -9).enlist(["b[0]", "b[1]"], commit=1, rolled_back=True)
+    model.step(1).discover(a=2, b=2, c=2).enlist(["c[0]", "c[1]"])
+    assert model.world == ["b[0]", "b[1]", "c[0]", "c[1]"]
+    assert model.decisions[-1].sync and model.decisions[-1].source == 0
+
+
+@pytest.mark.parametrize(("limit", "over"), [(0, 1), (1, 2), (2, 3)])
+def test_reset_limit(limit: int, over: int) -> None:
+    model = Model(start=1, least=1, reset_limit=limit).begin(a=1)
+    for number in range(1, over + 1):
+        assert model.decision.stop is None
+        model.enlist(["a[0]"], commit=number)
+    stop = model.decision.stop
+    assert stop is not None and f"exceeded limit: {limit}" in stop.text and model.state.generation == over
+
+
+def test_futile_resets() -> None:
+    model = Model(start=2, least=2).begin(a=2)
+    for _ in range(3):
+        assert model.decision.stop is None
+        model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
+    model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 1 and "shapes differ" in stop.text
+
+
+def test_one_finishes_early() -> None:
+    model = Model(start=3, least=1).begin(a=3)
+    model.exit("a[1]", 0)
+    assert model.decision.stop is None, "the others are perhaps about to"
+    model.enlist(["a[0]"], commit=1, rolled_back=True, culprit=1)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 1
+    assert stop.text.startswith("rank 1 finished while ranks 0,2 had not")
+
+
+def test_all_finish() -> None:
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.exit("a[0]", 0).exit("b[0]", 0)
+    assert model.decision.stop is not None and model.decision.stop.code == 0
+
+
+def test_programs_without_init() -> None:
+    """They are not started twice, and the job is over when each slot has had one."""
+    model = Model(agents=False, start=2, least=1).discover(a=1, b=1)
+    model.apply(changes.agent_ready, "a")
+    model.exit("a[0]", 0)
+    assert model.decision.stop is None, "b has not started yet"
+    model.apply(changes.agent_ready, "b")
+    model.exit("b[0]", 0)
+    assert model.decision.stop is not None and model.decision.stop.code == 0
+    assert len(model.state.workers) == 2
+
+
+def test_agent_is_lost() -> None:
+    model = Model(start=4, least=2).begin(a=2, b=2)
+    model.apply(changes.agent_lost, "a", "no answer for 5 s", 0.0)
+    model.enlist(["b[0]", "b[1]"], commit=1, rolled_back=True, culprit=0, silent=True)
+    assert model.world == ["b[0]", "b[1]"] and "no answer for 5 s" in model.decisions[-1].why["a"]
+
+
+def test_nobody_of_the_last_world_is_left() -> None:
+    model = Model(start=1, least=1).begin(a=1)
+    model.discover(b=1).enlist(["b[0]"])
+    model.enlist(["a[0]"], commit=1)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 1 and "no host of the last world remains" in stop.text
+
+
+def test_state_is_never_lost_silently() -> None:
+    """A world of newcomers only is not a continuation."""
+    model = Model(start=1, least=1, failures_before_blacklist=9).begin(a=1)
+    model.discover(a=1, b=1).enlist(["b[0]"]).enlist(["a[0]"], commit=5)
+    model.exit("a[0]", 1)
+    model.enlist(["b[0]"], commit=-1, rolled_back=True)  # it had not been synced
+    stop = model.decision.stop
+    assert stop is not None and "nobody who is left has the state" in stop.text
+
+
+def test_a_commit_on_disk_takes_the_place_of_survivors() -> None:
+    model = Model(start=2, least=1, elastic_timeout=10, durable=True).begin(a=1, b=1)
+    model.apply(changes.committed, 1, 7)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is None and math.isfinite(model.decision.look_again)
+    model.discover(a=1, b=1, c=1)
+    model.enlist(["c[0]"])
+    assert model.world == ["c[0]"]
+    formed = next(each for each in reversed(model.decisions) if each.world is not None)
+    assert formed.load and formed.sync and formed.source == 0
+    # Nobody has the state but the disk; if that world is lost, too, it goes on waiting, but not for ever.
+    model.exit("c[0]", -9)
+    assert model.decision.stop is None
+    model.step(10.5)
+    assert model.decision.stop is not None and "Timed out" in model.decision.stop.text
+
+
+def test_without_a_commit_there_is_nothing_on_disk() -> None:
+    model = Model(start=2, least=1, durable=True).begin(a=1, b=1)
+    model.exit("a[0]", -9)
+    model.exit("b[0]", -9)
+    assert model.decision.stop is not None
+
+
+def test_every_sequence_of_events() -> None:
+    """Whatever happens: ranks are a permutation, nobody dead is in a world, somebody has the newest
+    state, and nothing waits for ever."""
+    for seed in range(150):
+        _fuzz(random.Random(seed), f"seed {seed}")
+
+
+def _fuzz(chance: random.Random, name: str) -> None:
+    least = chance.randint(1, 3)
+    start = least + chance.randint(0, 2)
+    model = Model(
+        agents=chance.random() < 0.5,
+        start=start,
+        least=least,
+        most=chance.choice([None, start, start + 2]),
+        reset_limit=chance.choice([None, None, 20]),
+        elastic_timeout=chance.choice([5.0, 600.0]),
+        cooldown=chance.choice([None, (1, 8)]),
+        failures_before_blacklist=chance.choice([1, 3, 50]),
+        warm_join=chance.random() < 0.8,
+        durable=chance.random() < 0.3,
+    )
+    hosts = {host: chance.randint(1, 3) for host in "abc"}
+    model.discover(**hosts)
+    for _ in range(chance.randint(10, 80)):
+        before = len(model.decisions)
+        model.jitter = chance.random()
+        _event(chance, model, hosts)
+        for decision in model.decisions[before:]:
+            _check(model, decision, name)
+        if model.decision.stop is not None:
+            return
+        _check_waiting(model, name)
+
+
+def _event(chance: random.Random, model: Model, hosts: dict[str, int]) -> None:
+    kind = chance.randrange(10)
+    state = model.state
+    living = [worker for worker in state.workers.values() if worker.phase in LIVING]
+    if kind == 0:
+        host = chance.choice("abcd")
+        hosts[host] = chance.randint(0, 3)
+        model.discover(**{each: slots for each, slots in hosts.items() if slots or chance.random() < 0.5})
+    elif kind == 1 and living:
+        worker = chance.choice(living)
+        model.apply(changes.exited, worker.id, chance.choice([1, -9]), "failed", model.jitter)
+    elif kind == 2:
+        model.step(chance.choice([0.1, 1.0, 4.0, 30.0]))
+    elif kind == 3:
+        model.finish_leaving()
+    elif kind == 4:
+        host = chance.choice(list(state.hosts))
+        if state.hosts[host].agent is Agent.STARTING:
+            model.apply(changes.agent_ready, host, chance.choice(["x", "y"]))
+        elif state.hosts[host].agent is Agent.STOPPING:
+            model.apply(changes.agent_ended, host)
+        elif state.hosts[host].agent is Agent.READY and chance.random() < 0.3:
+            model.apply(changes.agent_lost, host, "gone", model.jitter)
+        elif state.hosts[host].agent is Agent.READY and chance.random() < 0.2:
+            model.apply(changes.agent_leaving, host, "notice")
+    elif kind == 5 and living:
+        worker = chance.choice(living)
+        model.apply(changes.withdrawn, worker.id, "gone")
+    elif living:
+        # Most of the time: somebody comes, or all of a world do.
+        culprit = chance.choice([None, chance.randint(0, 4)])
+        commit = state.newest + chance.randint(0, 1)
+        some = living if chance.random() < 0.5 else [chance.choice(living)]
+        for worker in some:
+            if model.decision.stop is None:
+                model.apply(
+                    changes.enlisted,
+                    worker.id,
+                    generation=worker.generation,
+                    commit=commit if worker.generation else -1,
+                    rolled_back=chance.random() < 0.5,
+                    culprit=culprit,
+                    silent=chance.random() < 0.5,
+                    jitter=model.jitter,
+                )
+
+
+def _check(model: Model, decision: Decision, name: str) -> None:
+    limits = model.state.limits
+    assert set(decision.why) <= set(model.state.hosts) and all(decision.why.values()), name
+    if decision.world is None:
+        return
+    world = decision.world
+    assert len(set(world)) == len(world), name
+    assert limits.least <= len(world) <= (limits.most or len(world)), name
+    assert 0 <= decision.source < len(world), name
+    assert decision.reason, name
+    if not decision.sync:
+        assert decision.source == 0, name
+
+
+def _check_waiting(model: Model, name: str) -> None:
+    """Who waits has something to wait for: a time, or a process that will do something."""
+    state, decision = model.state, model.decision
+    members = [state.workers[number] for number in state.members]
+    assert [each.rank for each in members] == list(range(len(members))), name
+    places = [(state.hosts[each.host].order, each.slot) for each in members if each.phase in LIVING]
+    if all(each.phase is Phase.ACTIVE for each in members) and not state.news:
+        assert places == sorted(places), f"{name}: ranks are in the order of hosts"
+    if decision.look_again < math.inf:
+        assert decision.look_again > model.now, name
+        return
+    moving = any(
+        each.phase in (Phase.SPAWNED, Phase.ACTIVE, Phase.CONDEMNED, Phase.LEAVING)
+        for each in state.workers.values()
+    )
+    agents = any(host.agent in (Agent.STARTING, Agent.STOPPING) for host in state.hosts.values())
+    assert moving or agents, f"{name}: a silent wait: {decision}"

@@ -1,0 +1,65 @@
+"""A rank that is stopped, and a host that is warned: what survivors make of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from steps_job import StepsJob
+
+A, B = "localhost", "127.0.0.1"  # one machine that plays two
+
+
+@pytest.mark.parametrize("victim", [2, 0])
+def test_a_stopped_rank_is_left_behind(tmp_path: Path, victim: int) -> None:
+    env = {"HOROVOD_PEER_TIMEOUT_SECONDS": "3"}
+    flags = ["-np", "4", "--min-np", "2", "-H", f"{A}:2,{B}:2"]
+    with contextlib.closing(StepsJob(tmp_path, *flags, env=env)) as job:
+        members = job.world(4)
+        stopped = psutil.Process(members[victim]["pid"])
+        os.kill(stopped.pid, signal.SIGSTOP)
+        at = time.time()
+        survivors = job.world(2)
+        kept = [note for note in members if note["host"] != members[victim]["host"]]
+        assert [note["pid"] for note in survivors] == [note["pid"] for note in kept]
+        assert max(note["time"] for note in survivors) - at < 30
+        job.until(
+            lambda: not stopped.is_running() or stopped.status() == "zombie", "the end of the stopped one"
+        )
+        reason = str(job.events("generation", generation=survivors[0]["generation"])[0])
+        assert "silent" in reason, reason
+        ends = job.end()
+        assert len(ends) == 2 and ends[0]["history"] == [4, 2]
+
+
+def agent_of(job: StepsJob, pid: int) -> psutil.Process:
+    """The agent that has started a worker."""
+    parent = psutil.Process(pid).parent()
+    assert parent is not None and "horovod.runner.agent" in parent.cmdline()
+    return parent
+
+
+@pytest.mark.parametrize("whom", ["agent", "worker"])
+def test_a_host_that_is_warned_leaves_in_order(tmp_path: Path, whom: str) -> None:
+    flags = ["-np", "4", "--min-np", "2", "-H", f"{A}:2,{B}:2", "--preemption-grace", "30"]
+    with contextlib.closing(StepsJob(tmp_path, *flags)) as job:
+        members = job.world(4)
+        leaving = [psutil.Process(note["pid"]) for note in members if note["host"] == B]
+        agent = agent_of(job, leaving[0].pid)
+        os.kill(agent.pid if whom == "agent" else leaving[0].pid, signal.SIGTERM)
+        survivors = job.world(2)
+        stayed = [note for note in members if note["host"] == A]
+        assert [note["pid"] for note in survivors] == [note["pid"] for note in stayed]
+        psutil.wait_procs([*leaving, agent], timeout=60)
+        assert not agent.is_running()
+        event = job.events("generation", generation=survivors[0]["generation"])[0]
+        assert "blacklist" not in job.output, event
+        # Nothing was rolled back, so nothing has to be synchronised.
+        ends = job.end()
+        assert len(ends) == 2 and ends[0]["history"] == [4, 2]
+        assert event["sync"] is False
