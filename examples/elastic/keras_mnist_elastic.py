@@ -71,7 +71,6 @@ def main() -> None:
             images[hvd.rank() * share :][:share],
             labels[hvd.rank() * share :][:share],
             batch_size=given.batch_size,
-            steps_per_epoch=share // given.batch_size,
             epochs=given.epochs - state.epoch,
             verbose=2 if hvd.rank() == 0 else 0,
             callbacks=[

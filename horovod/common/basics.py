@@ -11,23 +11,28 @@ from horovod import _core
 from horovod.common import metrics as measurements
 from horovod.common import session as sessions
 from horovod.common import startup, util
-from horovod.common.process_sets import ProcessSet
+from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.session import state
+from horovod.errors import HorovodInternalError
 
 # What every framework module has. Listed here and nowhere else: the modules add it to theirs.
 __all__ = [
     "Adasum",
     "Average",
+    "HorovodInternalError",
     "Max",
     "Min",
+    "ProcessSet",
     "Product",
     "Sum",
+    "add_process_set",
     "ccl_built",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
     "dump_stacks",
+    "global_process_set",
     "gloo_built",
     "gloo_enabled",
     "init",
@@ -43,6 +48,7 @@ __all__ = [
     "nccl_built",
     "observe",
     "rank",
+    "remove_process_set",
     "rocm_built",
     "shutdown",
     "size",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,6 +61,22 @@ class VariablesState(ObjectState):
         if self._rank() != source_rank():
             self._assign(variables, arrays)
         self.save()
+
+    def _durable(self) -> bytes:
+        arrays = [array for _, array in self._saved_arrays[: len(self._shared_variables())]]
+        return pickle.dumps((super()._durable(), arrays))
+
+    def _load_durable(self, content: bytes) -> None:
+        objects, arrays = pickle.loads(content)  # the user's own file, see durable.py
+        shared = [array.shape for _, array in self._saved_arrays[: len(self._shared_variables())]]
+        if shared != [array.shape for array in arrays]:
+            raise ValueError(
+                "the variables of the state are not those of the commit on disk: start all ranks with the "
+                "same program"
+            )
+        for number, array in enumerate(arrays):
+            self._saved_arrays[number] = (self._saved_arrays[number][0], array)
+        super()._load_durable(objects)
 
     def _shared_variables(self) -> list[Any]:
         """Those that are the same on all ranks."""

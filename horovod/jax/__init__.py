@@ -9,9 +9,7 @@ from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.objects import allgather_object, broadcast_object
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.session import state as _state
-from horovod.errors import HorovodInternalError
 from horovod.jax import compiled as _compiled
 from horovod.jax import ops as _ops
 from horovod.jax.compression import Compression
@@ -22,17 +20,12 @@ from horovod.jax.ops import *  # noqa: F403
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "ProcessSet",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "elastic",
-    "global_process_set",
     "grad",
-    "remove_process_set",
     "value_and_grad",
 ]
 __all__ += _common.__all__

@@ -6,40 +6,22 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from horovod.common.compression import NoneCompressor
+from horovod.common.compression import CastCompressor, Compressors
 
 
-class _Cast:
-    dtype: Any
-
-    @classmethod
-    def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """The array to send, and what decompress() needs."""
-        if not jnp.issubdtype(tensor.dtype, jnp.floating):
-            return tensor, None
-        return tensor.astype(cls.dtype), tensor.dtype
-
+class _Cast(CastCompressor[Any]):
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The result in its original form."""
-        return tensor if ctx is None else tensor.astype(ctx)
+    def is_floating(tensor: Any) -> bool:
+        """Whether it has floating-point numbers."""
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating))
 
 
-class FP16Compressor(_Cast):
+class FP16Compressor(_Cast, dtype=jnp.float16):
     """Sends floating-point arrays as float16; others as they are."""
 
-    dtype = jnp.float16
 
-
-class BF16Compressor(_Cast):
+class BF16Compressor(_Cast, dtype=jnp.bfloat16):
     """Sends floating-point arrays as bfloat16, which keeps float32's range; others as they are."""
 
-    dtype = jnp.bfloat16
 
-
-class Compression:
-    """The compressors that come with Horovod."""
-
-    none = NoneCompressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor
+Compression: Compressors[Any] = Compressors(FP16Compressor, BF16Compressor)

@@ -12,8 +12,6 @@ from horovod._keras.api import Api as _Api
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.keras import callbacks
 
 _api = _Api(_keras)
@@ -30,20 +28,15 @@ reducescatter = _api.reducescatter
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "add_process_set",
     "allgather",
     "allreduce",
     "broadcast",
     "broadcast_global_variables",
     "callbacks",
     "elastic",
-    "global_process_set",
     "load_model",
     "reducescatter",
-    "remove_process_set",
 ]
 __all__ += _common.__all__
 

@@ -3,8 +3,6 @@
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.objects import allgather_object, broadcast_object
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.mxnet import ops as _ops
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import broadcast_parameters
@@ -15,14 +13,9 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
-    "HorovodInternalError",
-    "ProcessSet",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_parameters",
-    "global_process_set",
-    "remove_process_set",
 ]
 __all__ += _common.__all__
 __all__ += _ops.__all__

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.objects import allgather_object, broadcast_object
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.numpy import ops as _ops
 from horovod.numpy.compression import Compression
 from horovod.numpy.functions import broadcast_parameters
@@ -16,15 +14,10 @@ from horovod.numpy.ops import *  # noqa: F403
 
 __all__ = [
     "Compression",
-    "HorovodInternalError",
-    "ProcessSet",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_parameters",
     "elastic",
-    "global_process_set",
-    "remove_process_set",
 ]
 __all__ += _common.__all__
 __all__ += _ops.__all__

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.tensorflow import op_gradients as _op_gradients  # noqa: F401  # registers them
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
@@ -57,13 +55,10 @@ __all__ = [
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "HorovodInternalError",
     "LocalGradientAggregationHelper",
     "PartialDistributedGradientTape",
-    "ProcessSet",
     "SyncBatchNormalization",
     "_executing_eagerly",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -77,7 +72,6 @@ __all__ = [
     "broadcast_variables",
     "check_num_rank_power_of_2",
     "elastic",
-    "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
@@ -88,7 +82,6 @@ __all__ = [
     "process_set_included_op",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
     "size_op",
 ]
 __all__ += _common.__all__

@@ -7,7 +7,6 @@ from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import _basics
 from horovod.common.collectives import reduce_op as handle_average_backwards_compatibility
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.util import gpu_available, num_rank_is_power_2
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
 from horovod.tensorflow.ops import (
@@ -32,21 +31,18 @@ from horovod.tensorflow.ops import (
 )
 
 __all__ = [
-    "ProcessSet",
     "_allreduce",
     "_basics",
     "_grouped_allreduce",
     "_grouped_reducescatter",
     "_normalize_name",
     "_reducescatter",
-    "add_process_set",
     "allgather",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
     "check_num_rank_power_of_2",
-    "global_process_set",
     "gpu_available",
     "grouped_allgather",
     "grouped_broadcast",
@@ -57,7 +53,6 @@ __all__ = [
     "num_rank_is_power_2",
     "process_set_included_op",
     "rank_op",
-    "remove_process_set",
     "size_op",
 ]
 __all__ += _common.__all__

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from horovod.errors import HorovodInternalError
 from horovod.torch import mpi_ops
 from horovod.torch import ops as _ops
 from horovod.torch.compression import Compression
@@ -26,18 +24,13 @@ from horovod.torch.sync_batch_norm import SyncBatchNorm
 __all__ = [
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "ProcessSet",
     "SyncBatchNorm",
-    "add_process_set",
     "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "elastic",
-    "global_process_set",
     "mpi_ops",
-    "remove_process_set",
     "sparse_allreduce_async",
 ]
 __all__ += _common.__all__

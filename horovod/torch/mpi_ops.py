@@ -7,9 +7,7 @@ from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import _basics
 from horovod.common.collectives import reduce_op as handle_average_backwards_compatibility
-from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.util import gpu_available, num_rank_is_power_2
-from horovod.errors import HorovodInternalError
 from horovod.torch import ops as _ops
 from horovod.torch.compression import Compression
 from horovod.torch.ops import *  # noqa: F403
@@ -17,15 +15,10 @@ from horovod.torch.sparse import sparse_allreduce_async
 
 __all__ = [
     "Compression",
-    "HorovodInternalError",
-    "ProcessSet",
     "_basics",
-    "add_process_set",
-    "global_process_set",
     "gpu_available",
     "handle_average_backwards_compatibility",
     "num_rank_is_power_2",
-    "remove_process_set",
     "sparse_allreduce_async",
 ]
 __all__ += _common.__all__

@@ -51,6 +51,8 @@ class Model:
                 for host in decision.release:
                     self.state = changes.agent_ended(self.now, self.state, host)
             if self.state == before:
+                assert not (decision.notify or decision.world or decision.start or decision.end), decision
+                assert not (decision.agents or decision.release or decision.dismiss), decision
                 return self
             self.decisions.append(decision)
         raise AssertionError(f"never settles: {membership(self.now, self.state)}")

@@ -69,7 +69,6 @@ def train(state: Any) -> None:
         inputs,
         np.zeros((count, 2), "float32"),
         batch_size=2,
-        steps_per_epoch=scenario.batches,
         epochs=scenario.epochs - state.epoch,
         shuffle=False,
         verbose=0,

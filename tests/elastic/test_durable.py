@@ -101,3 +101,41 @@ def test_a_torch_state_comes_back_bit_for_bit() -> None:
             assert all(torch.equal(values[key], states[1][number][key]) for key in values)
     finally:
         hvd.shutdown()
+
+
+def test_keras_variables_come_back() -> None:
+    keras = pytest.importorskip("keras")
+    import horovod.tensorflow as hvd
+
+    def made(value: float) -> hvd.elastic.TensorFlowKerasState:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, kernel_initializer="ones")])
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.layers[0].kernel.assign(value * model.layers[0].kernel)
+        return hvd.elastic.TensorFlowKerasState(model, epoch=int(value))
+
+    hvd.init()
+    try:
+        old, new = made(3.0), made(1.0)
+        new._load_durable(old._durable())
+        assert new.epoch == 3 and float(new.model.layers[0].kernel[0, 0]) == 3.0
+        bigger = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4)])
+        bigger.compile("sgd", "mse")
+        other = hvd.elastic.TensorFlowKerasState(bigger, epoch=0)
+        with pytest.raises(ValueError, match="not those of the commit on disk"):
+            other._load_durable(old._durable())
+    finally:
+        hvd.shutdown()
+
+
+def test_a_state_of_the_users_own_is_not_kept_in_part() -> None:
+    from horovod.common.elastic import ObjectState
+
+    class Mine(ObjectState):
+        def save(self) -> None:
+            super().save()
+
+    with pytest.raises(NotImplementedError, match="leave out --commit-dir"):
+        Mine(lambda value: value, lambda: 0, epoch=1)._durable()
+    plain = ObjectState(lambda value: value, lambda: 0, epoch=1)
+    plain._load_durable(ObjectState(lambda value: value, lambda: 0, epoch=5)._durable())
+    assert plain.epoch == 5

@@ -194,7 +194,9 @@ def test_leaving_host() -> None:
     model = Model(start=4, least=2).begin(a=2, b=2)
     model.apply(changes.agent_leaving, "b", "SIGTERM")
     assert model.decisions[-1].notify == HostUpdateResult.removed
-    model.enlist(AB, commit=5)
+    model.exit("b[1]", 1)
+    assert model.state.hosts["b"].not_before == 0.0, "what fails on its way out is not held against it"
+    model.enlist(AB[:3], commit=5)
     assert model.world == ["a[0]", "a[1]"]
     model.finish_leaving()
     assert model.state.hosts["b"].agent is Agent.NONE and "goes away" in model.decision.why["b"]
@@ -296,6 +298,7 @@ def test_futile_resets() -> None:
     for _ in range(3):
         assert model.decision.stop is None
         model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
+        assert model.decisions[-1].world and model.decisions[-1].sync, "what was taken back may differ"
     model.enlist(["a[0]", "a[1]"], commit=4, rolled_back=True, why="shapes differ")
     stop = model.decision.stop
     assert stop is not None and stop.code == 1 and "shapes differ" in stop.text

@@ -65,7 +65,7 @@ OTHERS = """
 -p --ssh-port -i --ssh-identity-file -H --hosts -hostfile --hostfile --gloo --mpi --jsrun --no-autotune
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
 --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
---host-discovery-script --failures-before-blacklist --preemption-grace --events-file
+--host-discovery-script --failures-before-blacklist --preemption-grace --events-file --commit-dir
 """
 
 FILE = """

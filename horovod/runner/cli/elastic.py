@@ -106,8 +106,8 @@ def _limits(args: argparse.Namespace, config: Config) -> Limits:
         cooldown=cooldown,
         failures_before_blacklist=args.failures_before_blacklist or 1,
         warm_join=config.elastic_warm_join,
-        fixed=args.host_discovery_script is None,
         durable=args.commit_dir is not None,
+        fixed=args.host_discovery_script is None,
     )
 
 
@@ -217,7 +217,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
             )
             job = ElasticJob(plan, server)
             code = job.run()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:

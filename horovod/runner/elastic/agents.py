@@ -46,8 +46,9 @@ class ElasticAgents(Supervision):
         self._server = server
         self._links: dict[str, _Link] = {}  # by host; those that are closed are gone from here
         self._local: dict[str, bool] = dict.fromkeys(_KNOWN, True)  # by name
-        self._lookups: deque[tuple[list[HostInfo], dict[str, bool]]] = deque()
+        self._lookups: deque[dict[str, bool]] = deque()
         self._looking_up = False
+        self._newest: list[HostInfo] = []  # what discovery has said last
         self._reachable = False  # whether the rendezvous listens for other machines
         self._pythons: dict[str, str] = {}
 
@@ -67,16 +68,17 @@ class ElasticAgents(Supervision):
 
     def _take_hosts(self, hosts: list[HostInfo]) -> None:
         """Looks names up that are new; an answer may take seconds, so not in this thread."""
+        self._newest = hosts
         self._pythons.update({host.hostname: host.python for host in hosts if host.python is not None})
         new = [host.hostname for host in hosts if host.hostname not in self._local]
         if not new:
             self._hosts_known(hosts)
             return
         if self._looking_up:
-            return  # the next answer of the script will do
+            return  # when that has been answered
 
         def look_up() -> None:
-            self._lookups.append((hosts, {name: is_local(name) for name in new}))
+            self._lookups.append({name: is_local(name) for name in new})
             self._signals.wake()
 
         self._looking_up = True
@@ -167,10 +169,9 @@ class ElasticAgents(Supervision):
 
     def _look_after_agents(self, now: float) -> None:
         while self._lookups:
-            hosts, found = self._lookups.popleft()
+            self._local.update(self._lookups.popleft())
             self._looking_up = False
-            self._local.update(found)
-            self._hosts_known(hosts)
+            self._take_hosts(self._newest)
         for host, link in list(self._links.items()):
             agent = link.agent
             if agent.closed:  # in order: it has said that nothing is left

@@ -19,6 +19,7 @@ from horovod.runner.elastic import changes
 from horovod.runner.elastic.agents import ElasticAgents
 from horovod.runner.elastic.discovery import Complaints, Polling
 from horovod.runner.elastic.events import Events
+from horovod.runner.elastic.generation import assignment, record, sentence
 from horovod.runner.elastic.membership import Decision, Stop, carried_out, membership
 from horovod.runner.elastic.notices import Notices, notices_purpose
 from horovod.runner.elastic.output import WorkerOutput
@@ -403,67 +404,17 @@ class ElasticJob(ElasticAgents):
             self._info(f"reset workers: {len(world)}")
         assignments: dict[int, Message] = {}
         for worker, place in zip(workers, numbers, strict=True):
-            assignments[worker.id] = {
-                "generation": generation,
-                "rank": place.rank,
-                "size": place.size,
-                "local_rank": place.local_rank,
-                "local_size": place.local_size,
-                "cross_rank": place.cross_rank,
-                "cross_size": place.cross_size,
-                "addresses": self._addresses(worker.host) if several else [],
-                "sync": decision.sync,
-                "source": decision.source,
-                "reason": decision.reason,
-                "sequence": self._sequence,
-                "load": decision.load,
-            }
+            addresses = self._addresses(worker.host) if several else []
+            assignments[worker.id] = assignment(decision, generation, place, addresses, self._sequence)
             self._output.renumber(worker.id, place.rank)
             self._ranks[worker.id] = place.rank
         self._server.assign(assignments)
         self._world_at = now
-        self._announce(decision, generation, workers)
+        self._say("stderr", sentence(decision, generation, workers, len(state.members)))
+        self._write("generation", **record(now, state, decision, generation, workers, self._pids))
         present = {number for number, worker in state.workers.items() if worker.phase in PRESENT}
         for number in self._output.workers() - present:
             self._forget(number)
-
-    def _announce(self, decision: Decision, generation: int, workers: list[Worker]) -> None:
-        state, now = self._state, time.monotonic()
-        before = [state.workers[number] for number in state.members]
-        hosts: dict[str, int] = {}
-        for worker in workers:
-            hosts[worker.host] = hosts.get(worker.host, 0) + 1
-        where = ", ".join(f"{host}:{count}" for host, count in hosts.items())
-        ranks = f"{len(workers)} rank{'s' if len(workers) > 1 else ''}"
-        were = f" (were {len(before)})" if before else ""
-        self._say("stderr", f"generation {generation}: {ranks} on {where}{were}; {decision.reason}")
-        asked = [worker.since for worker in before if worker.phase is Phase.ENLISTED]
-        self._write(
-            "generation",
-            generation=generation,
-            members=[self._described(worker, rank) for rank, worker in enumerate(workers)],
-            previous=[self._described(worker, worker.rank) for worker in before],
-            reason=decision.reason,
-            hosts=dict(decision.why),
-            failures=[
-                {"name": each.name, "rank": each.rank, "code": each.code, "what": each.what}
-                for each in state.failures
-            ],
-            commit=max(worker.commit for worker in workers),
-            source=decision.source,
-            sync=decision.sync,
-            # From the last rank that came to the decision
-            decide=round(now - max(asked, default=now), 4),
-        )
-
-    def _described(self, worker: Worker, rank: int) -> dict[str, Any]:
-        return {
-            "worker": worker.id,
-            "host": worker.host,
-            "slot": worker.slot,
-            "rank": rank,
-            "pid": self._pids.get(worker.id),
-        }
 
     # -- the end --
 

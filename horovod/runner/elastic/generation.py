@@ -1,0 +1,83 @@
+"""A new world in words and messages: what its workers, the user and the events file are told. Pure
+functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from horovod._net.frames import Message
+from horovod.runner.elastic.membership import Decision
+from horovod.runner.elastic.state import Phase, State, Worker
+from horovod.runner.plan.hosts import SlotInfo
+
+
+def assignment(
+    decision: Decision, generation: int, place: SlotInfo, addresses: Sequence[str], sequence: int
+) -> Message:
+    """What one worker is told; ``sequence`` is that of the last notice that the world knows of."""
+    return {
+        "generation": generation,
+        "rank": place.rank,
+        "size": place.size,
+        "local_rank": place.local_rank,
+        "local_size": place.local_size,
+        "cross_rank": place.cross_rank,
+        "cross_size": place.cross_size,
+        "addresses": list(addresses),
+        "sync": decision.sync,
+        "source": decision.source,
+        "reason": decision.reason,
+        "sequence": sequence,
+        "load": decision.load,
+    }
+
+
+def sentence(decision: Decision, generation: int, workers: Sequence[Worker], before: int) -> str:
+    """The line on the console; ``before`` is the size of the last world."""
+    hosts: dict[str, int] = {}
+    for worker in workers:
+        hosts[worker.host] = hosts.get(worker.host, 0) + 1
+    where = ", ".join(f"{host}:{count}" for host, count in hosts.items())
+    ranks = f"{len(workers)} rank{'s' if len(workers) > 1 else ''}"
+    were = f" (were {before})" if before else ""
+    return f"generation {generation}: {ranks} on {where}{were}; {decision.reason}"
+
+
+def record(
+    now: float,
+    state: State,
+    decision: Decision,
+    generation: int,
+    workers: Sequence[Worker],
+    pids: Mapping[int, int],
+) -> dict[str, Any]:
+    """The line in the events file."""
+
+    def described(worker: Worker, rank: int) -> dict[str, Any]:
+        return {
+            "worker": worker.id,
+            "host": worker.host,
+            "slot": worker.slot,
+            "rank": rank,
+            "pid": pids.get(worker.id),
+        }
+
+    before = [state.workers[number] for number in state.members]
+    asked = [worker.since for worker in before if worker.phase is Phase.ENLISTED]
+    return {
+        "generation": generation,
+        "members": [described(worker, rank) for rank, worker in enumerate(workers)],
+        "previous": [described(worker, worker.rank) for worker in before],
+        "reason": decision.reason,
+        "hosts": dict(decision.why),
+        "failures": [
+            {"name": each.name, "rank": each.rank, "code": each.code, "what": each.what}
+            for each in state.failures
+        ],
+        "commit": max(worker.commit for worker in workers),
+        "source": decision.source,
+        "sync": decision.sync,
+        # Seconds from the last rank that came to the decision
+        "decide": round(now - max(asked, default=now), 4),
+    }
