@@ -114,6 +114,10 @@ uint32_t Engine::ask_stacks(int rank, const std::string& reason) {
 // Of each rank, when the job fails: where it was then is often the answer.
 void Engine::tell_last_operations() {
   constexpr size_t kTold = 10;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (shutdown_sent_ || !closed_.ok()) return;  // the end was near anyway
+  }
   metrics_.failures.add();
   const std::string last = recent_.text(kTold, now_ns()), reason = abort_->reason().text();
   log_.debug("Aborted: " + reason);
