@@ -89,8 +89,9 @@ def _waiting(result: Result) -> Advice | None:
     return Advice(
         "idle",
         (1 - mean) * result.parts["compute"],
-        f"The processors work only {100 * mean:.0f} % of the time between communication: other programs use "
-        "them, or the ranks wait, perhaps for data (put the loader into \"with hvd.trace('data'):\" to know).",
+        f"The processors work only {100 * mean:.0f} % of the time between communication: other programs "
+        "use them, or the ranks wait, perhaps for data (put the loader into "
+        "\"with hvd.trace('data'):\" to know).",
     )
 
 
