@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define HVD_API __attribute__((visibility("default")))
-#define HVD_ABI_VERSION 2
+#define HVD_ABI_VERSION 3
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 #define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
@@ -124,6 +124,8 @@ typedef struct hvd_knobs {
   double host_timeout_seconds;
   int32_t log_level;
   int32_t log_hide_time;
+  int64_t timeline_buffer;
+  int32_t stall_stacks;
 } hvd_knobs;
 
 typedef struct hvd_world {
@@ -240,9 +242,75 @@ HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
 HVD_API int32_t hvd_process_set_ids(hvd_engine* engine, int32_t* ids, int32_t capacity);
 HVD_API int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, int32_t capacity);
 
-// Chrome-trace timeline of the coordinator (rank 0; elsewhere nothing happens).
-HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles);
+enum {                           // of hvd_timeline_start(); any of them together
+  HVD_TIMELINE_MARK_CYCLES = 1,  // each round of releases is an event
+  HVD_TIMELINE_ALL_RANKS = 2,    // every rank writes what it records to `path`.rank<number>.part
+};
+// Rank 0 writes a Chrome trace to `path`; elsewhere nothing happens unless all ranks are recorded. The same
+// path again changes nothing, another one ends the first file.
+HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags);
+// Returns when everything is in the files.
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
+
+enum {  // phases of hvd_mark()
+  HVD_MARK_INSTANT = 0,
+  HVD_MARK_BEGIN = 1,
+  HVD_MARK_END = 2,
+  HVD_MARK_STEP = 3,  // a step of the training ends here
+};
+// Something of the application's, for the timeline. Costs next to nothing if there is none.
+HVD_API void hvd_mark(hvd_engine* engine, const char* name, int32_t phase);
+
+// What the engine counts, always. The names, one on each line; the values in their order: at most `capacity`
+// are written, and the number that there is returned. Times are in nanoseconds.
+HVD_API const char* hvd_metric_names(void);
+HVD_API int32_t hvd_metrics(hvd_engine* engine, uint64_t* values, int32_t capacity);
+
+#define HVD_SUMMARY_NAME 112
+typedef struct hvd_summary {  // of a rank, as rank 0 heard it last
+  int32_t rank;
+  int32_t known;  // 0: nothing was heard yet
+  double age;     // in seconds
+  uint64_t steps, operations, bytes, blocked_ns, cpu_ns, resident_bytes, dropped, pending;
+  uint64_t running_ns;  // so long has it run `name`; 0: that has ended
+  uint64_t idle_ns;     // so long ago
+  uint64_t step_ns;     // the last step took
+  uint64_t last_ready;  // so often was it the last to have an operation ready (rank 0 knows)
+  uint64_t late_ns;     // and so long had the first one waited then, in all
+  uint64_t rtt_ns;
+  int64_t clock_offset_ns;
+  char name[HVD_SUMMARY_NAME];  // of its latest operation
+} hvd_summary;
+// Rank 0: of all ranks. Others: only their own. Returns the count, at most `capacity` are written.
+HVD_API int32_t hvd_summaries(hvd_engine* engine, hvd_summary* summaries, int32_t capacity);
+
+enum {                   // events
+  HVD_EVENT_CLOSED = 0,  // the engine has ended
+  HVD_EVENT_DUMP = 1,    // tell where the threads are, by hvd_answer() with this number; `text` is why
+  HVD_EVENT_REPORT = 2,  // `text` is an object in JSON: something for the log of events
+  HVD_EVENT_STACKS = 3,  // where the threads of `rank` are; `number` is that of hvd_ask_stacks()
+};
+enum {  // how stacks were found
+  HVD_STACKS_PYTHON = 0,
+  HVD_STACKS_SIGNAL = 1,  // by the handler of a signal
+  HVD_STACKS_STATES = 2,  // only the state of each thread
+};
+typedef struct hvd_event {
+  int32_t kind;
+  int32_t rank;
+  uint32_t number;
+  int32_t how;
+  char* text;  // the caller's; hvd_free()
+} hvd_event;
+// For a thread that does nothing else. 1: there is one; 0: none came within `seconds`.
+HVD_API int32_t hvd_next_event(hvd_engine* engine, double seconds, hvd_event* event);
+HVD_API void hvd_answer(hvd_engine* engine, uint32_t number, const char* text);
+// If nobody answers, `signal` is raised, whose handler writes the stacks to the other end of `pipe`, which
+// does not block. -1, -1: not any more.
+HVD_API void hvd_stack_signal(hvd_engine* engine, int32_t signal, int32_t pipe);
+// Asks for the stacks of a rank, or of all (-1); they come as events with the number that is returned.
+// HVD_INVALID_ARGUMENT if there is no such rank; only rank 0 can ask others.
+HVD_API int64_t hvd_ask_stacks(hvd_engine* engine, int32_t rank, const char* reason);
 
 // Native adapters (TensorFlow, XLA) work with the process's default engine. NULL clears it. An engine that is
 // being used this way lives until the use is over.

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 # Result codes
 OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2
@@ -38,6 +38,14 @@ AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 # Devices whose memory a tensor may be in. Zero, so what a request leaves out.
 CPU = 0
+
+# Flags of hvd_timeline_start(), phases of hvd_mark()
+TIMELINE_MARK_CYCLES, TIMELINE_ALL_RANKS = 1, 2
+MARK_INSTANT, MARK_BEGIN, MARK_END, MARK_STEP = range(4)
+
+# Events, and how stacks were found
+EVENT_CLOSED, EVENT_DUMP, EVENT_REPORT, EVENT_STACKS = range(4)
+STACKS_PYTHON, STACKS_SIGNAL, STACKS_STATES = range(3)
 
 TRANSPORTS = {"single": 0, "shm": 1, "tcp": 2, "hierarchical": 3, "mpi": 4}
 LOG_LEVELS = {"trace": 0, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 5}
@@ -74,6 +82,8 @@ class Knobs(ctypes.Structure):
         ("host_timeout_seconds", c_double),
         ("log_level", c_int32),
         ("log_hide_time", c_int32),
+        ("timeline_buffer", c_int64),
+        ("stall_stacks", c_int32),
     ]
 
 
@@ -137,6 +147,40 @@ class Request(ctypes.Structure):
     ]
 
 
+class SummaryStruct(ctypes.Structure):
+    _fields_ = [
+        ("rank", c_int32),
+        ("known", c_int32),
+        ("age", c_double),
+        ("steps", c_uint64),
+        ("operations", c_uint64),
+        ("bytes", c_uint64),
+        ("blocked_ns", c_uint64),
+        ("cpu_ns", c_uint64),
+        ("resident_bytes", c_uint64),
+        ("dropped", c_uint64),
+        ("pending", c_uint64),
+        ("running_ns", c_uint64),
+        ("idle_ns", c_uint64),
+        ("step_ns", c_uint64),
+        ("last_ready", c_uint64),
+        ("late_ns", c_uint64),
+        ("rtt_ns", c_uint64),
+        ("clock_offset_ns", c_int64),
+        ("name", ctypes.c_char * 112),
+    ]
+
+
+class EventStruct(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int32),
+        ("rank", c_int32),
+        ("number", c_uint32),
+        ("how", c_int32),
+        ("text", c_void_p),
+    ]
+
+
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_abi_version": (c_int32, []),
     "hvd_shm_bytes": (c_int64, [c_int32]),
@@ -162,6 +206,14 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
     "hvd_timeline_stop": (c_int32, [c_void_p]),
+    "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
+    "hvd_metric_names": (c_char_p, []),
+    "hvd_metrics": (c_int32, [c_void_p, ctypes.POINTER(c_uint64), c_int32]),
+    "hvd_summaries": (c_int32, [c_void_p, ctypes.POINTER(SummaryStruct), c_int32]),
+    "hvd_next_event": (c_int32, [c_void_p, c_double, ctypes.POINTER(EventStruct)]),
+    "hvd_answer": (None, [c_void_p, c_uint32, c_char_p]),
+    "hvd_stack_signal": (None, [c_void_p, c_int32, c_int32]),
+    "hvd_ask_stacks": (c_int64, [c_void_p, c_int32, c_char_p]),
     "hvd_set_default": (None, [c_void_p]),
     "hvd_last_error": (c_char_p, []),
 }

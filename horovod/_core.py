@@ -6,12 +6,19 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_int32, c_int64
+from ctypes import c_int32, c_int64, c_uint64
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from horovod import _abi
 from horovod._abi import *  # noqa: F403  # the constants, for the layers above
-from horovod._abi import IN_PROGRESS, INVALID_ARGUMENT, SUM, UNKNOWN
+from horovod._abi import (
+    IN_PROGRESS,
+    INVALID_ARGUMENT,
+    SUM,
+    TIMELINE_ALL_RANKS,
+    TIMELINE_MARK_CYCLES,
+    UNKNOWN,
+)
 
 _CHANNEL_KEY_BYTES, _MESH_KEY_BYTES = 16, 32
 _DTYPE_SIZES = (1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 8, 16)
@@ -20,6 +27,8 @@ _WAIT_SLICE = 0.5
 
 _lib = _abi.load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
 _free = _lib.hvd_free
+# Names of what Engine.metrics() gives.
+METRICS: tuple[str, ...] = tuple(_lib.hvd_metric_names().decode().split())
 
 
 def jax_target() -> Any:
@@ -96,6 +105,40 @@ class MpiTable(NamedTuple):
     irecv: int
     test: int
     error_string: int
+
+
+class Summary(NamedTuple):
+    """How far a rank has come, as rank 0 heard it `age` seconds ago; see hvd_summary."""
+
+    rank: int
+    known: bool
+    age: float
+    steps: int
+    operations: int
+    bytes: int
+    blocked_ns: int
+    cpu_ns: int
+    resident_bytes: int
+    dropped: int
+    pending: int
+    name: str
+    running_ns: int
+    idle_ns: int
+    step_ns: int
+    last_ready: int
+    late_ns: int
+    rtt_ns: int
+    clock_offset_ns: int
+
+
+class Event(NamedTuple):
+    """See hvd_event; `kind` is one of EVENT_*, `how` one of STACKS_*."""
+
+    kind: int
+    rank: int
+    number: int
+    how: int
+    text: str
 
 
 class Culprit(NamedTuple):
@@ -240,6 +283,7 @@ class Engine:
         shutdown().
         """
         self._pointer: int | None = None
+        self._size = world.size
         self._error = error
         self._buffers: list[_RequestBuffer] = []
         peers = (_abi.Peer * world.size)(
@@ -421,13 +465,79 @@ class Engine:
         except KeyError:
             return None
 
-    def timeline_start(self, path: str, mark_cycles: bool) -> None:
-        if (code := _lib.hvd_timeline_start(self._pointer, path.encode(), mark_cycles)) < 0:
+    def timeline_start(self, path: str, mark_cycles: bool, all_ranks: bool = False) -> None:
+        """Rank 0 writes a trace to `path`; with `all_ranks` each rank
+        all that it records to a file beside it."""
+        flags = TIMELINE_MARK_CYCLES * mark_cycles | TIMELINE_ALL_RANKS * all_ranks
+        if (code := _lib.hvd_timeline_start(self._pointer, os.fsencode(path), flags)) < 0:
             self._fail(code, _last_error())
 
     def timeline_stop(self) -> None:
         if (code := _lib.hvd_timeline_stop(self._pointer)) < 0:
             self._fail(code, _last_error())
+
+    def mark(self, name: bytes, phase: int) -> None:
+        """Something of the application's, for the timeline; `phase` is one of MARK_*."""
+        _lib.hvd_mark(self._pointer, name, phase)
+
+    def metrics(self) -> list[int]:
+        """What the engine has counted, in the order of METRICS."""
+        values = (c_uint64 * len(METRICS))()
+        _lib.hvd_metrics(self._pointer, values, len(METRICS))
+        return values[:]
+
+    def summaries(self) -> list[Summary]:
+        """How far the ranks have come: on rank 0 all, elsewhere only this one."""
+        array = (_abi.SummaryStruct * self._size)()
+        count: int = _lib.hvd_summaries(self._pointer, array, self._size)
+        return [
+            Summary(
+                each.rank,
+                bool(each.known),
+                each.age,
+                each.steps,
+                each.operations,
+                each.bytes,
+                each.blocked_ns,
+                each.cpu_ns,
+                each.resident_bytes,
+                each.dropped,
+                each.pending,
+                each.name.decode(errors="replace"),
+                each.running_ns,
+                each.idle_ns,
+                each.step_ns,
+                each.last_ready,
+                each.late_ns,
+                each.rtt_ns,
+                each.clock_offset_ns,
+            )
+            for each in array[:count]
+        ]
+
+    def next_event(self, seconds: float) -> Event | None:
+        """What the engine has to tell or to ask, for a thread that does nothing else."""
+        native = _abi.EventStruct()
+        if _lib.hvd_next_event(self._pointer, seconds, ctypes.byref(native)) == 0:
+            return None
+        text = ctypes.string_at(native.text).decode(errors="replace")
+        _free(native.text)
+        return Event(native.kind, native.rank, native.number, native.how, text)
+
+    def answer(self, number: int, text: str) -> None:
+        """The stacks that an event asked for."""
+        _lib.hvd_answer(self._pointer, number, text.encode(errors="replace"))
+
+    def stack_signal(self, signal: int, pipe: int) -> None:
+        """The handler of `signal` writes the stacks to the other end of `pipe`; -1, -1: not any more."""
+        _lib.hvd_stack_signal(self._pointer, signal, pipe)
+
+    def ask_stacks(self, rank: int, reason: str) -> int:
+        """Asks for the stacks of a rank, or of all (-1). They come as events with the number that is
+        returned."""
+        if (number := _lib.hvd_ask_stacks(self._pointer, rank, reason.encode())) < 0:
+            self._fail(number, _last_error())
+        return int(number)
 
     def _int32_list(self, function: Any, *args: int) -> list[int]:
         capacity = 64

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ if importlib.util.find_spec("horovod") is None:
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _usual)
+
+# The jobs of the tests are not the user's.
+os.environ["XDG_STATE_HOME"] = os.path.join(tempfile.gettempdir(), f"horovod-tests-{os.getuid()}")
 
 pytest_plugins = ["check_plugin", "pytester"]
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -267,15 +269,83 @@ int32_t hvd_process_set_ranks(hvd_engine* engine, int32_t id, int32_t* ranks, in
   return count;
 }
 
-int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t mark_cycles) {
-  if (engine->engine.rank() != 0) return HVD_OK;
-  Status status = engine->engine.timeline().start(path, mark_cycles != 0);
-  return status.ok() ? HVD_OK : fail(status);
+int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags) {
+  try {
+    Status status = engine->engine.recorder().start(path, (flags & HVD_TIMELINE_MARK_CYCLES) != 0,
+                                                    (flags & HVD_TIMELINE_ALL_RANKS) != 0);
+    return status.ok() ? HVD_OK : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't start the timeline: ") + error.what()));
+  }
 }
 
 int32_t hvd_timeline_stop(hvd_engine* engine) {
-  engine->engine.timeline().stop();
+  engine->engine.recorder().stop();
   return HVD_OK;
+}
+
+void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }
+
+const char* hvd_metric_names(void) {
+  static const std::string names = Metrics::names();
+  return names.c_str();
+}
+
+int32_t hvd_metrics(hvd_engine* engine, uint64_t* values, int32_t capacity) {
+  return static_cast<int32_t>(engine->engine.metrics(values, static_cast<size_t>(std::max(capacity, 0))));
+}
+
+int32_t hvd_summaries(hvd_engine* engine, hvd_summary* summaries, int32_t capacity) {
+  const std::vector<Summary> all = engine->engine.summaries();
+  const auto now = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < all.size() && i < static_cast<size_t>(std::max(capacity, 0)); ++i) {
+    const Summary& from = all[i];
+    const wire::Progress& progress = from.progress;
+    hvd_summary& to = summaries[i];
+    to = hvd_summary{};
+    to.rank = all.size() > 1 ? static_cast<int32_t>(i) : engine->engine.rank();
+    to.known = from.heard != std::chrono::steady_clock::time_point{};
+    to.age = to.known ? std::chrono::duration<double>(now - from.heard).count() : 0.0;
+    to.steps = progress.steps;
+    to.operations = progress.operations;
+    to.bytes = progress.bytes;
+    to.blocked_ns = progress.blocked_ns;
+    to.cpu_ns = progress.cpu_ns;
+    to.resident_bytes = progress.resident_bytes;
+    to.dropped = progress.dropped;
+    to.pending = progress.pending;
+    to.running_ns = progress.running_ns;
+    to.idle_ns = progress.idle_ns;
+    to.step_ns = progress.step_ns;
+    to.last_ready = from.late.times;
+    to.late_ns = static_cast<uint64_t>(from.late.cost.count());
+    to.rtt_ns = from.rtt_ns;
+    to.clock_offset_ns = from.clock_offset_ns;
+    progress.name.copy(to.name, HVD_SUMMARY_NAME - 1);
+  }
+  return static_cast<int32_t>(all.size());
+}
+
+int32_t hvd_next_event(hvd_engine* engine, double seconds, hvd_event* event) {
+  Notice notice;
+  if (!engine->engine.notices().next(seconds, &notice)) return 0;
+  *event = {notice.kind, notice.rank, notice.number, notice.how, strdup(notice.text.c_str())};
+  return 1;
+}
+
+void hvd_answer(hvd_engine* engine, uint32_t number, const char* text) {
+  engine->engine.stacks().answered(number, text);
+}
+
+void hvd_stack_signal(hvd_engine* engine, int32_t signal, int32_t pipe) {
+  engine->engine.stacks().use_signal(signal, pipe);
+}
+
+int64_t hvd_ask_stacks(hvd_engine* engine, int32_t rank, const char* reason) {
+  const uint32_t number = engine->engine.ask_stacks(rank, reason);
+  if (number != 0) return number;
+  return fail(
+      Status::invalid("Only rank 0 can ask for the stacks of other ranks, and of those that there are."));
 }
 
 const char* hvd_last_error(void) { return last_error.c_str(); }

@@ -1,7 +1,7 @@
 #include "engine/coordinator.h"
 
 #include <algorithm>
-#include <map>
+#include <chrono>
 
 #include "base/thread.h"
 #include "engine/agreement.h"
@@ -17,20 +17,12 @@ using wire::MessageType;
 // One operation runs, one waits behind it; what becomes ready meanwhile is held back and fused.
 constexpr int64_t kAhead = 2;
 
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string text;
-  for (int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
-}
-
 }  // namespace
 
-Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log,
-                         Timeline* timeline, AbortSignal* abort)
+Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
+                         AbortSignal* abort)
     : ranks_(std::move(ranks)),
-      knobs_(knobs),
-      log_(log),
-      timeline_(timeline),
+      recorder_(recorder),
       abort_(abort),
       negotiation_(static_cast<int>(ranks_.size()), knobs),
       acknowledged_(ranks_.size(), 0),
@@ -45,9 +37,6 @@ Coordinator::~Coordinator() {
 }
 
 void Coordinator::run() {
-  constexpr timespec kSecond = {1, 0};
-  const bool checks_stalls = !knobs_.stall_check_disable &&
-                             (knobs_.stall_check_time_seconds > 0 || knobs_.stall_shutdown_time_seconds > 0);
   std::vector<pollfd> polled;
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
@@ -55,14 +44,12 @@ void Coordinator::run() {
     const bool relieved = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
     if (!relieved) append_polled(&polled);
-    const timespec* limit = relieved ? &moment : checks_stalls ? &kSecond : nullptr;
-    if (ppoll(polled.data(), polled.size(), limit, nullptr) < 0) continue;
+    if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
     if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
     release();
-    if (checks_stalls) check_stalls();
   }
 }
 
@@ -126,8 +113,7 @@ void Coordinator::handle(int rank, wire::Message& message) {
     case MessageType::kRequest:
     case MessageType::kResent:
       if (shutting_down_) return;
-      timeline_->negotiate_begin(message.request.name, kind_name(message.request.kind));
-      timeline_->rank_ready(message.request.name, rank);
+      record_ready(rank, message.request);
       if (message.type == MessageType::kRequest) {
         negotiation_.request(rank, std::move(message.request), Clock::now());
       } else {
@@ -136,10 +122,7 @@ void Coordinator::handle(int rank, wire::Message& message) {
       return;
     case MessageType::kCached:
       if (shutting_down_) return;
-      if (const wire::Request* known = negotiation_.remembered(message.id)) {
-        timeline_->negotiate_begin(known->name, kind_name(known->kind));
-        timeline_->rank_ready(known->name, rank);
-      }
+      if (const wire::Request* known = negotiation_.remembered(message.id)) record_ready(rank, *known);
       negotiation_.cached(rank, message.id, Clock::now());
       return;
     case MessageType::kDone:
@@ -150,6 +133,35 @@ void Coordinator::handle(int rank, wire::Message& message) {
       return acknowledge(rank);
     default:
       return;
+  }
+}
+
+void Coordinator::record_ready(int rank, const wire::Request& request) {
+  if (!recorder_->active()) return;
+  Recorder::Moment moment(*recorder_);
+  moment.add(RecordKind::kReady, moment.name(request), {0, static_cast<uint16_t>(request.process_set), 0},
+             static_cast<uint16_t>(request.kind), 0, static_cast<uint64_t>(rank));
+}
+
+// Also counts them, whether they are recorded or not.
+void Coordinator::record_release(const wire::Operation& operation) {
+  const bool runs = operation.code == HVD_OK;
+  const OperationNumber number = runs ? numbers_.next(operation.process_set)
+                                      : OperationNumber{0, static_cast<uint16_t>(operation.process_set), 0};
+  for (const wire::Item& item : operation.items)
+    if (item.fresh && item.fresh->common.kind == HVD_ADD_PROCESS_SET)
+      numbers_.added(static_cast<int32_t>(item.fresh->result));
+  if (!recorder_->active()) return;
+  Recorder::Moment moment(*recorder_);
+  if (!runs)
+    moment.add(RecordKind::kFailed, moment.name(operation.name), number, 0, 0,
+               static_cast<uint64_t>(int64_t{operation.code}));
+  for (size_t i = 0; i < operation.items.size(); ++i) {
+    const wire::Item& item = operation.items[i];
+    const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+    if (known != nullptr)
+      moment.add(RecordKind::kRelease, moment.name(*known), number, static_cast<uint16_t>(i), 0,
+                 operation.items.size());
   }
 }
 
@@ -176,13 +188,9 @@ void Coordinator::release() {
     const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
-  if (!releases.empty()) timeline_->cycle();
+  if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
   for (Negotiation::Release& release : releases) {
-    if (release.operation.code != HVD_OK) timeline_->negotiate_end(release.operation.name);
-    for (const wire::Item& item : release.operation.items) {
-      const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
-      if (known != nullptr) timeline_->negotiate_end(known->name);
-    }
+    record_release(release.operation);
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;
@@ -219,37 +227,17 @@ void Coordinator::acknowledge(int rank) {
   for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
 }
 
-void Coordinator::check_stalls() {
-  Clock::time_point now = Clock::now();
-  if (now < next_stall_check_ || shutting_down_) return;
-  next_stall_check_ = now + std::chrono::seconds(1);
-  if (knobs_.stall_check_time_seconds > 0) {
-    std::map<int, std::vector<std::string>> missing;
-    std::string text;
-    for (const Negotiation::Stalled& stalled :
-         negotiation_.newly_stalled(now, knobs_.stall_check_time_seconds)) {
-      for (int rank : stalled.missing) missing[rank].push_back(stalled.name);
-      if (text.empty())
-        text = "One or more tensors were submitted by some ranks but not by others for more than " +
-               std::to_string(static_cast<int>(knobs_.stall_check_time_seconds)) +
-               " seconds; the ranks may run different code, wait for each other, or one may be much slower.";
-    }
-    for (const auto& entry : missing) {
-      text += "\nMissing on rank " + std::to_string(entry.first) + ":";
-      for (size_t i = 0; i < entry.second.size() && i < 6; ++i) text += (i ? ", " : " ") + entry.second[i];
-      if (entry.second.size() > 6) text += ", and " + std::to_string(entry.second.size() - 6) + " more";
-    }
-    if (!text.empty()) log_.warning(text);
-  }
-  if (knobs_.stall_shutdown_time_seconds > 0) {
-    std::vector<Negotiation::Stalled> stalled = negotiation_.stalled(now, knobs_.stall_shutdown_time_seconds);
-    if (!stalled.empty())
-      abort_->raise(Status::unknown("'" + stalled.front().name + "' has waited for rank(s) " +
-                                    rank_list(stalled.front().missing) + " for more than " +
-                                    std::to_string(static_cast<int>(knobs_.stall_shutdown_time_seconds)) +
-                                    " seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).")
-                        .blame(stalled.front().missing.empty() ? -1 : stalled.front().missing.front()));
-  }
+std::vector<Negotiation::Stalled> Coordinator::waiting(double limit) {
+  const Clock::time_point now = Clock::now();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (shutting_down_ || std::chrono::duration<double>(now - negotiation_.waits_since(now)).count() < limit)
+    return {};
+  return negotiation_.stalled(now, 0);
+}
+
+std::vector<Negotiation::Late> Coordinator::late() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return negotiation_.late();
 }
 
 }  // namespace hvd

@@ -5,7 +5,6 @@
 #include <poll.h>
 
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,9 +12,9 @@
 
 #include "base/abort_signal.h"
 #include "base/event.h"
-#include "base/log.h"
 #include "engine/negotiation.h"
-#include "engine/timeline.h"
+#include "engine/operation_numbers.h"
+#include "engine/recorder.h"
 #include "wire/channel.h"
 
 namespace hvd {
@@ -23,7 +22,7 @@ namespace hvd {
 class Coordinator {
  public:
   // ranks[r] leads to rank r, rank 0's own engine included.
-  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, const Log& log, Timeline* timeline,
+  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
               AbortSignal* abort);
   ~Coordinator();
 
@@ -31,6 +30,12 @@ class Coordinator {
   void serve();
   // Adds what to poll for before the next serve().
   void append_polled(std::vector<pollfd>* polled);
+
+  // All that waits for some ranks, the oldest first; nothing if even the oldest has done so for less than
+  // `limit` seconds.
+  std::vector<Negotiation::Stalled> waiting(double limit);
+  // [rank]
+  std::vector<Negotiation::Late> late();
 
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
@@ -43,22 +48,22 @@ class Coordinator {
   bool finished();
   void listen(int rank);
   void handle(int rank, wire::Message& message);
+  void record_ready(int rank, const wire::Request& request);
+  void record_release(const wire::Operation& operation);
   void operation_done_by(int rank);
   bool rank_0_is_busy();
   void release();
   void send(int rank, const std::vector<uint8_t>& frame);
   void begin_shutdown(int rank);
   void acknowledge(int rank);
-  void check_stalls();
 
-  std::mutex mutex_;  // guards everything up to next_stall_check_
+  std::mutex mutex_;  // guards everything up to busy_
   std::vector<wire::Channel> ranks_;
-  const hvd_knobs knobs_;
-  const Log& log_;
-  Timeline* timeline_;
+  Recorder* recorder_;
   AbortSignal* abort_;
   Event stop_;
   Negotiation negotiation_;
+  OperationNumbers numbers_;
   bool shutting_down_ = false;
   bool closed_ = false;
   std::vector<uint8_t> acknowledged_;
@@ -66,7 +71,6 @@ class Coordinator {
   int64_t sent_to_rank_0_ = 0;
   std::vector<int64_t> unfinished_;  // [rank]: operations it is to report the end of
   std::vector<uint8_t> busy_;        // [rank]: has enough to do
-  std::chrono::steady_clock::time_point next_stall_check_{};
   std::atomic<int64_t> executed_{0};
   std::atomic<bool> holding_{false};
   std::atomic<uint32_t> visits_{0};  // calls of serve()

@@ -30,6 +30,20 @@ bool same_request(const Request& a, const Request& b) {
          a.postscale == b.postscale && a.tensors == b.tensors && a.numbers == b.numbers;
 }
 
+// Of all its tensors.
+uint64_t request_bytes(const Request& request) {
+  uint64_t bytes = 0;
+  for (const wire::TensorInfo& tensor : request.tensors)
+    bytes += static_cast<uint64_t>(element_count(tensor.shape)) * size_of(tensor.type);
+  return bytes;
+}
+
+uint64_t operation_bytes(const std::vector<AgreedTask>& tasks) {
+  uint64_t bytes = 0;
+  for (const AgreedTask& each : tasks) bytes += request_bytes(each.agreement->common);
+  return bytes;
+}
+
 }  // namespace
 
 Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
@@ -40,6 +54,14 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       memory_(std::move(parts.memory)),
       transport_(std::move(parts.transport)),
       executor_(transport_.get(), parts.rank, parts.size),
+      recorder_(std::move(parts.recorded), parts.knobs.timeline_buffer, log_),
+      stacks_(&notices_,
+              [this](uint32_t number, int how, const std::string& text) {
+                if (inspector_) return inspector_->stacks(0, number, how, text);
+                if ((number & kOwnQuestion) != 0)
+                  return notices_.push({HVD_EVENT_STACKS, rank_, number, how, text});
+                watch_->post(0, wire::encode_stacks(number, static_cast<uint8_t>(how), text));
+              }),
       descriptors_(std::move(parts.descriptors)),
       affinity_(parts.affinity),
       spin_(parts.spin),
@@ -51,19 +73,25 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
     control_ = wire::Channel(pair[0]);
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
-    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, log_,
-                                                 &timeline_, abort_.get());
+    coordinator_ =
+        std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, &recorder_, abort_.get());
+    make_inspector(parts.knobs, std::move(parts.peers));
   }
   if (!parts.watched.empty())
     watch_ = std::make_unique<Watch>(
         std::move(parts.watched),
-        Watch::Timeouts{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds}, abort_.get());
+        Watch::Timeouts{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds}, abort_.get(),
+        hooks());
+  if (inspector_) inspector_->start();
   thread_ = start_thread("hvd-engine", [this] { run(); });
 }
 
 Engine::~Engine() {
   shutdown();
+  stacks_.stop();
+  if (inspector_) inspector_->stop();
   watch_.reset();
+  inspector_.reset();
   coordinator_.reset();
 }
 
@@ -111,6 +139,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     const bool removes = task->request.kind == HVD_REMOVE_PROCESS_SET && task->request.root_rank != 0;
     if (task->request.kind == HVD_JOIN || removes) restricting_.push_back(task);
     auto known = cache_ids_.find(key);
+    task->submitted = now_ns();
     if (known != cache_ids_.end()) {
       const Remembered& remembered = cache_.at(known->second);
       if (remembered.mine && same_request(remembered.request, task->request)) task->sent_as = known->second;
@@ -118,6 +147,14 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     *handle = next_handle_++;
     task->handle = *handle;
     handles_.emplace(*handle, task);
+    (task->sent_as != 0 ? metrics_.cache_hits : metrics_.cache_misses).bump();
+    if (recorder_.active()) {
+      Recorder::Moment moment(recorder_);
+      moment.add(RecordKind::kSubmit, moment.name(task->request),
+                 {0, static_cast<uint16_t>(task->request.process_set), 0},
+                 static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
+                 static_cast<uint64_t>(*handle));
+    }
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
                                : wire::encode_request(task->request);
     sending.lock();  // announced in the order of the checks, whichever thread is faster
@@ -160,9 +197,29 @@ void Engine::shutdown() {
   }
   if (send) announce(wire::encode_text(MessageType::kShutdown, ""));
   thread_.join();
+  recorder_.stop(abort_->raised() ? abort_->reason().text() : "");
+  stacks_.stop();
+  notices_.close();
 }
 
 void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason).blame(rank_)); }
+
+void Engine::mark(const char* name, int phase) {
+  if (phase < HVD_MARK_INSTANT || phase > HVD_MARK_STEP) return;
+  uint64_t step = 0;
+  if (phase == HVD_MARK_STEP) {
+    const uint64_t now = now_ns();
+    std::lock_guard<std::mutex> lock(step_mutex_);
+    metrics_.steps.bump();
+    step = metrics_.steps.value();
+    if (last_step_ != 0) {
+      metrics_.last_step_ns.set(now - last_step_);
+      metrics_.step_seconds.bump_ns(now - last_step_);
+    }
+    last_step_ = now;
+  }
+  if (recorder_.active()) recorder_.mark(name, phase, step);
+}
 
 void Engine::after_fork_in_child() {
   // The threads do not exist here and the locks may be held by them: touch only plain numbers.
@@ -198,6 +255,7 @@ void Engine::run() {
   }
   run_until_finished();
   if (abort_->raised()) {
+    tell_last_operations();
     std::lock_guard<std::mutex> driver(driver_mutex_);  // an operation under way ends first
     fail_pending(abort_->reason());
   }
@@ -284,10 +342,20 @@ bool Engine::sleep_as_driver(double seconds) {
 }
 
 int Engine::wait(Task& task, double seconds) {
+  if (task.finished()) return HVD_OK;
+  const bool recorded = recorder_.active();
+  if (recorded) recorder_.wait(true, task.request, task.handle);
+  const uint64_t begin = now_ns();
+  const int code = wait_as_driver(task, seconds);
+  metrics_.blocked_ns.add(now_ns() - begin);
+  if (recorded) recorder_.wait(false, task.request, task.handle);
+  return code;
+}
+
+int Engine::wait_as_driver(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
   // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
   constexpr auto kSpin = std::chrono::microseconds(100);
-  if (task.finished()) return HVD_OK;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   auto start = Clock::now();
   if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
@@ -342,6 +410,7 @@ void Engine::handle(const uint8_t* data, size_t size) {
       auto named = cache_ids_.find(found->second.key);
       if (named != cache_ids_.end() && named->second == message.id) cache_ids_.erase(named);
       cache_.erase(found);
+      metrics_.cache_evictions.bump();
       return;
     }
     case MessageType::kShutdown:
@@ -395,16 +464,19 @@ void Engine::run_operation(wire::Operation& operation) {
       tasks.push_back(std::move(each));
     }
   }
-  if (timeline_.active())
-    for (const AgreedTask& each : tasks)
-      timeline_.run_begin(each.agreement->common.name, kind_name(each.agreement->common.kind));
+  const OperationNumber number = numbers_.next(operation.process_set);
+  if (recorder_.active()) record_run(number, tasks);
+  const uint64_t begin = now_ns(), bytes = operation_bytes(tasks);
+  recent_.begin(tasks.front().agreement, tasks.size(), bytes, begin);
   Status status = executor_.run(tasks);
-  if (timeline_.active())
-    for (const AgreedTask& each : tasks) {
-      const auto& tensors = each.agreement->common.tensors;
-      timeline_.run_end(each.agreement->common.name, tensors.empty() ? "" : name_of(tensors.front().type),
-                        tensors.empty() ? "" : shape_text(tensors.front().shape));
-    }
+  const uint64_t end = now_ns();
+  count_run(tasks, bytes, begin, end);
+  if (recorder_.active()) {
+    Recorder::Moment moment(recorder_);
+    const Request& first = tasks.front().agreement->common;
+    moment.add(RecordKind::kRunEnd, moment.name(first), number, 0, bytes,
+               static_cast<uint64_t>(int64_t{status.code()}));
+  }
   if (!status.ok()) {
     abort_->raise(status);
     return;  // run() fails everything pending, these included
@@ -417,9 +489,36 @@ void Engine::run_operation(wire::Operation& operation) {
       if (each.task) pending_.erase(operation_key(each.task->request.process_set, each.task->request.name));
   }
   const wire::Agreement& first = *tasks.front().agreement;
-  if (first.common.kind == HVD_ADD_PROCESS_SET) unnamed_.restart(static_cast<int>(first.result));
+  if (first.common.kind == HVD_ADD_PROCESS_SET) {
+    unnamed_.restart(static_cast<int>(first.result));
+    numbers_.added(static_cast<int32_t>(first.result));
+  }
   for (const AgreedTask& each : tasks)
     if (each.task) finish(each.task, {});
+  recent_.end(end);
+}
+
+void Engine::count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end) {
+  const auto kind = static_cast<size_t>(tasks.front().agreement->common.kind);
+  metrics_.operations[kind].bump();
+  metrics_.tensors[kind].bump(tasks.size());
+  metrics_.bytes[kind].bump(bytes);
+  metrics_.operation_seconds[Metrics::size_class(bytes)].bump_ns(end - begin);
+  metrics_.tensors_per_operation.bump(tasks.size());
+  metrics_.tensors_per_operation.add_to_sum(tasks.size());
+  for (const AgreedTask& each : tasks)
+    if (each.task) metrics_.negotiation_seconds.bump_ns(begin - std::min(begin, each.task->submitted));
+}
+
+void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks) {
+  Recorder::Moment moment(recorder_);
+  const Request& first = tasks.front().agreement->common;
+  moment.add(RecordKind::kRunBegin, moment.name(first), number, static_cast<uint16_t>(first.kind),
+             operation_bytes(tasks), tasks.size());
+  for (const AgreedTask& each : tasks)
+    moment.add(RecordKind::kTensor, moment.name(each.agreement->common), number, 0,
+               request_bytes(each.agreement->common),
+               static_cast<uint64_t>(each.task ? each.task->handle : 0));
 }
 
 std::shared_ptr<Task> Engine::take_pending(const std::string& key) {

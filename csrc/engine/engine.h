@@ -19,9 +19,15 @@
 #include "comm/transport.h"
 #include "engine/coordinator.h"
 #include "engine/executor.h"
+#include "engine/inspector.h"
 #include "engine/knobs.h"
+#include "engine/metrics.h"
+#include "engine/notices.h"
+#include "engine/operation_numbers.h"
+#include "engine/recent_operations.h"
+#include "engine/recorder.h"
+#include "engine/stacks.h"
 #include "engine/task.h"
-#include "engine/timeline.h"
 #include "engine/unnamed.h"
 #include "engine/waiters.h"
 #include "engine/watch.h"
@@ -41,6 +47,8 @@ class Engine {
     std::vector<Watch::Watched> watched;
     int affinity = -1;
     bool spin = false;  // there is a processor for every rank of this host
+    RecordedRank recorded;
+    std::vector<PeerName> peers;  // [rank]
     hvd_knobs knobs = default_knobs();
     std::vector<int> descriptors;  // all of the above, to be closed in a forked child
   };
@@ -62,13 +70,24 @@ class Engine {
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
+  Recorder& recorder() { return recorder_; }
+  void mark(const char* name, int phase);
+  Notices& notices() { return notices_; }
+  Stacks& stacks() { return stacks_; }
+  // Of a rank, or of all (-1), as notices; only rank 0 may ask for others. Returns the number that the
+  // answers have, 0 if that can't be.
+  uint32_t ask_stacks(int rank, const std::string& reason);
+  size_t metrics(uint64_t* values, size_t capacity);
+  // Rank 0 has all ranks', others only their own.
+  std::vector<Summary> summaries();
   // Why it has been aborted, and by whose fault; no error if it has not.
   Status failure() const { return abort_->reason(); }
 
-  Timeline& timeline() { return timeline_; }
   int rank() const { return rank_; }
 
  private:
+  // Set in the number of a question that a rank asks about itself: the answer stays there.
+  static constexpr uint32_t kOwnQuestion = 1u << 31;
   struct Remembered {
     std::shared_ptr<const wire::Agreement> agreement;
     std::string key;
@@ -85,13 +104,20 @@ class Engine {
   short unsent_events();
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
+  int wait_as_driver(Task& task, double seconds);
   void handle(const uint8_t* data, size_t size);
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
+  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);
   void begin_closing(const std::string& reason);
   void fail_pending(const Status& reason);
+  Watch::Hooks hooks();
+  void make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers);
+  wire::Progress progress();
+  void count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end);
+  void tell_last_operations();
   void finish(const std::shared_ptr<Task>& task, Status status);
 
   const int rank_, size_;
@@ -100,7 +126,14 @@ class Engine {
   std::shared_ptr<void> memory_;
   std::unique_ptr<Transport> transport_;
   Executor executor_;
-  Timeline timeline_;
+  Recorder recorder_;
+  Metrics metrics_;
+  RecentOperations recent_;
+  Notices notices_;
+  Stacks stacks_;
+  std::atomic<uint32_t> own_questions_{0};  // about this rank, by itself
+  std::mutex step_mutex_;
+  uint64_t last_step_ = 0;
   std::vector<int> descriptors_;
   const int affinity_;
   const bool spin_;
@@ -122,6 +155,7 @@ class Engine {
 
   // Whoever holds it listens to the coordinator and runs what it releases.
   std::mutex driver_mutex_;
+  OperationNumbers numbers_;  // the driver's
   std::atomic<bool> finished_{false};
   std::atomic<int64_t> joins_{0};  // completed ones
   Unnamed unnamed_;
@@ -129,6 +163,7 @@ class Engine {
   Waiters waiters_;                  // those that could not, as another thread did
 
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Inspector> inspector_;  // rank 0
   std::unique_ptr<Watch> watch_;
   std::mutex shutdown_mutex_;
   std::thread thread_;

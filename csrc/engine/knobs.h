@@ -14,6 +14,8 @@ inline hvd_knobs default_knobs() {
   knobs.peer_timeout_seconds = 3.0;
   knobs.host_timeout_seconds = 10.0;
   knobs.log_level = HVD_LOG_WARNING;
+  knobs.timeline_buffer = 8 << 20;
+  knobs.stall_stacks = 1;
   return knobs;
 }
 

@@ -49,7 +49,8 @@ Negotiation::Negotiation(int size, const hvd_knobs& knobs)
     : knobs_(knobs),
       joined_(static_cast<size_t>(size), 0),
       waiting_(static_cast<size_t>(size)),
-      cache_(knobs.cache_capacity) {
+      cache_(knobs.cache_capacity),
+      late_(static_cast<size_t>(size)) {
   std::vector<int> world;
   for (int rank = 0; rank < size; ++rank) world.push_back(rank);
   sets_[0] = std::make_shared<const std::vector<int>>(std::move(world));
@@ -140,6 +141,7 @@ Negotiation::Vote* Negotiation::vote_for(int rank, const Request& request, const
   vote.in_person |= has(request.kind, kOfAllRanks);
   vote.count++;
   vote.last_rank = rank;
+  vote.latest = now;
   return &vote;
 }
 
@@ -204,6 +206,11 @@ void Negotiation::finish_if_complete(const std::string& key) {
 void Negotiation::finish(Vote& vote) {
   const std::vector<int>& ranks = *vote.ranks;
   const bool everyone = vote.count == static_cast<int>(ranks.size());
+  if (vote.count > 1 && !has(vote.kind, kMayWait)) {
+    Late& late = late_[static_cast<size_t>(vote.last_rank)];
+    late.times++;
+    late.cost += vote.latest - vote.since;
+  }
   if (vote.full.empty() && (everyone || has(vote.kind, kIncludesJoined))) {
     return ready(vote.ranks, vote.cached);
   }
@@ -350,7 +357,7 @@ std::vector<const Negotiation::Vote*> Negotiation::by_arrival() const {
 }
 
 Negotiation::Stalled Negotiation::describe(const Vote& vote, Time now) const {
-  Stalled stalled{vote.name, std::chrono::duration<double>(now - vote.since).count(), {}, {}};
+  Stalled stalled{vote.number, vote.name, std::chrono::duration<double>(now - vote.since).count(), {}, {}};
   for (size_t i = 0; i < vote.voted.size(); ++i) {
     const int rank = (*vote.ranks)[i];
     if (vote.voted[i]) {
@@ -372,16 +379,10 @@ std::vector<Negotiation::Stalled> Negotiation::stalled(Time now, double limit) c
   return result;
 }
 
-std::vector<Negotiation::Stalled> Negotiation::newly_stalled(Time now, double limit) {
-  std::vector<Stalled> result;
-  for (const Vote* vote : by_arrival()) {
-    if (has(vote->kind, kMayWait) || vote->reported) continue;
-    Stalled stalled = describe(*vote, now);
-    if (stalled.seconds < limit) continue;
-    votes_.at(operation_key(vote->process_set, vote->name)).reported = true;
-    result.push_back(std::move(stalled));
-  }
-  return result;
+Negotiation::Time Negotiation::waits_since(Time now) const {
+  for (const auto& entry : votes_)
+    if (!has(entry.second.kind, kMayWait)) now = std::min(now, entry.second.since);
+  return now;
 }
 
 }  // namespace hvd

@@ -40,6 +40,7 @@ class Negotiation {
   };
 
   struct Stalled {
+    uint64_t number;  // of its first vote: what comes later has a greater one
     std::string name;
     double seconds;
     std::vector<int> ready, missing;
@@ -66,8 +67,15 @@ class Negotiation {
 
   // Operations some ranks have had ready for longer than `limit` while others have not; oldest first.
   std::vector<Stalled> stalled(Time now, double limit) const;
-  // Those not told before.
-  std::vector<Stalled> newly_stalled(Time now, double limit);
+  // Since when the oldest of them waits; `now` if there is none.
+  Time waits_since(Time now) const;
+  // How often each rank was the last one to have an operation ready, and what that cost: the sum of the
+  // times since the first one had it.
+  struct Late {
+    uint64_t times = 0;
+    std::chrono::nanoseconds cost{};
+  };
+  const std::vector<Late>& late() const { return late_; }
   bool has_votes() const { return !votes_.empty(); }
 
  private:
@@ -78,10 +86,9 @@ class Negotiation {
     std::string name;
     int32_t kind = 0;        // of the first vote
     bool in_person = false;  // joined ranks don't count
-    Time since{};
+    Time since{}, latest{};  // of the first and the last vote
     int count = 0;
     int last_rank = 0;
-    bool reported = false;                             // as stalled
     std::vector<uint8_t> voted;                        // [member]
     AgreementPtr cached;                               // what the cached votes refer to
     std::vector<std::unique_ptr<wire::Request>> full;  // [member], empty while all votes are cached ones
@@ -132,6 +139,7 @@ class Negotiation {
   std::vector<Question> questions_;
   std::deque<Ready> ready_;
   AgreementCache cache_;
+  std::vector<Late> late_;  // [rank]
 };
 
 // The key of a pending operation: names are matched within a process set.

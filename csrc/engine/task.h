@@ -36,7 +36,8 @@ class Task {
   wire::Request request;
   std::vector<TaskTensor> tensors;
   hvd_handle handle = 0;
-  uint32_t sent_as = 0;  // cache id this was announced with
+  uint32_t sent_as = 0;    // cache id this was announced with
+  uint64_t submitted = 0;  // when, by now_ns()
   int64_t result = 0;
   std::vector<int32_t> received_splits;
 

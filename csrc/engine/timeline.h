@@ -1,47 +1,64 @@
-// A Chrome trace (chrome://tracing, Perfetto) of what the coordinator's rank does: one row per operation name
-// with the negotiation, who became ready when, and the run. The file is valid JSON whenever one looks at it.
+// Rank 0's records as the events of a Chrome trace (chrome://tracing, Perfetto): a row for each name, with
+// its negotiation, who became ready when, and its run. Pure: records in, JSON out.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <mutex>
+#include <cstdint>
+#include <deque>
+#include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
-#include "base/status.h"
+#include "engine/record.h"
 
 namespace hvd {
 
 class Timeline {
  public:
-  Timeline() = default;
-  ~Timeline() { stop(); }
+  using Emit = std::function<void(const std::string& event)>;
 
-  bool active() const { return active_.load(std::memory_order_relaxed); }
-  Status start(const std::string& path, bool mark_cycles);
-  void stop();
+  // `origin` is the time (ns) that the trace counts from, `epoch` the microsecond of the wall clock then.
+  // `library` is what activities are said to be of: GLOO or MPI.
+  Timeline(uint64_t origin, int64_t epoch, bool mark_cycles, std::string library, Emit emit);
 
-  void negotiate_begin(const std::string& name, const char* kind);
-  void rank_ready(const std::string& name, int rank);
-  void negotiate_end(const std::string& name);
-  void run_begin(const std::string& name, const char* kind);
-  void run_end(const std::string& name, const std::string& dtype, const std::string& shape);
-  void cycle();
+  void names(const std::vector<RecordedName>& fresh);
+  void record(const Record& record);
+  // Closes the bars that are open.
+  void end(uint64_t time);
 
  private:
-  int row(const std::string& name);
-  void event(const std::string& name, char phase, const std::string& label, const std::string& arguments);
-  void write(const std::string& json);
+  // Negotiation and run have a track each: a rank may have finished an operation and announce the next one of
+  // the same name before this one has finished the first, and bars of one track must not overlap.
+  struct Row {
+    int number = 0;
+    bool negotiating = false, running = false;
+    uint64_t released = 0;  // 0: not seen
+    uint64_t ended = 0;     // the last bar of the run's track
+    const RecordedName* name = nullptr;
+    int negotiation_track() const { return 2 * number; }
+    int run_track() const { return 2 * number + 1; }
+  };
 
-  std::mutex mutex_;
-  std::FILE* file_ = nullptr;
-  std::atomic<bool> active_{false};
-  bool mark_cycles_ = false;
-  bool first_ = true;
-  std::chrono::steady_clock::time_point origin_{};
-  std::unordered_map<std::string, int> rows_;
-  std::unordered_map<std::string, int> negotiating_;
+  Row* row(const Record& record);
+  void ready(Row& row, const Record& record);
+  void release(Row& row, uint64_t time);
+  void run(Row& row, uint64_t time);
+  void run_end(Row& row, uint64_t time);
+  void fail(Row& row, uint64_t time);
+  void event(char phase, const Row& row, int track, uint64_t time, const std::string& label = "",
+             const std::string& rest = "");
+  std::string timestamp(uint64_t time) const;
+
+  const uint64_t origin_;
+  const bool mark_cycles_;
+  const std::string library_;
+  const Emit emit_;
+  std::deque<RecordedName> names_;                      // [number - 1]
+  std::unordered_map<uint64_t, Row*> rows_;             // by set and number of the name
+  std::unordered_map<std::string, Row*> rows_by_name_;  // by set and name
+  std::deque<Row> all_rows_;
+  std::vector<Row*> running_;
 };
 
 }  // namespace hvd

@@ -33,17 +33,22 @@ Clock::time_point last_arrival(int fd) {
   return Clock::now() - std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 
+int64_t nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
 
 // Six heartbeats in the shorter time allowed; a peer is given up at three quarters of its own, so that
 // noticing it, which may take one more interval, stays within that.
-Watch::Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort)
+Watch::Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort, Hooks hooks)
     : watched_(std::move(watched)),
       limit_here_(timeouts.here * 3 / 4),
       limit_elsewhere_(timeouts.elsewhere * 3 / 4),
       interval_(std::min(timeouts.here, timeouts.elsewhere) / 6),
       last_tick_(Clock::now()),
-      abort_(abort) {
+      abort_(abort),
+      hooks_(std::move(hooks)) {
   for (Watched& peer : watched_) peer.heard = last_tick_;
   thread_ = start_thread("hvd-watch", [this] { run(); });
 }
@@ -67,6 +72,8 @@ void Watch::run() {
       next_tick = Clock::now() + std::chrono::duration_cast<Clock::duration>(interval_);
     }
     polled.assign({{stop_.fd(), POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
+    const size_t first = polled.size() + 1;
+    polled.push_back({wake_.fd(), POLLIN, 0});
     for (Watched& peer : watched_) {
       auto wanted = static_cast<short>(POLLIN | (peer.channel.has_unsent() ? POLLOUT : 0));
       polled.push_back({peer.gone ? -1 : peer.channel.fd(), wanted, 0});
@@ -78,12 +85,13 @@ void Watch::run() {
       if (abort_->raised() && !spread) spread_abort();
       return;
     }
+    if (polled[first - 1].revents != 0) send_posted();
     for (size_t i = 0; i < watched_.size(); ++i) {
       Watched& peer = watched_[i];
       if (peer.gone) continue;
-      if (polled[2 + 2 * i].revents & POLLOUT) peer.channel.flush();
-      if (polled[2 + 2 * i].revents & ~POLLOUT) listen(peer);
-      if (!peer.gone && polled[3 + 2 * i].revents != 0) {
+      if (polled[first + 2 * i].revents & POLLOUT) peer.channel.flush();
+      if (polled[first + 2 * i].revents & ~POLLOUT) listen(peer);
+      if (!peer.gone && polled[first + 2 * i + 1].revents != 0) {
         listen(peer);  // its last words, if any, count first
         if (!peer.gone) lost(peer);
       }
@@ -96,12 +104,16 @@ void Watch::tick() {
   Clock::time_point now = Clock::now();
   bool was_asleep = now - last_tick_ > 2 * interval_;
   last_tick_ = now;
-  const std::vector<uint8_t> heartbeat = wire::encode_simple(wire::MessageType::kHeartbeat);
+  std::vector<uint8_t> progress;
+  if (hooks_.progress) progress = wire::encode_progress(hooks_.progress());
   for (Watched& peer : watched_) {
     if (peer.gone) continue;
     listen(peer);
     if (peer.gone) continue;
-    if (!peer.channel.has_unsent()) peer.channel.send(heartbeat);
+    if (!peer.channel.has_unsent()) {
+      peer.channel.send(wire::encode_clock({nanoseconds(), peer.last.sent, peer.last.arrived}));
+      if (!progress.empty()) peer.channel.send(progress);
+    }
     peer.heard = was_asleep ? now : std::max(peer.heard, last_arrival(peer.control));
     std::chrono::duration<double> silence = now - peer.heard;
     const bool here = peer.peer.pidfd() >= 0;
@@ -138,9 +150,56 @@ void Watch::listen(Watched& peer) {
         if (!wire::decode(data, size, &message)) return lost(peer);
         if (message.type == wire::MessageType::kAbort)
           abort_->raise(Status::unknown(message.text).blame(message.culprit, message.silent));
+        received(peer, message);
       }
     }
   }
+}
+
+// The four times of two messages that crossed: what the clocks differ by, if both took equally long.
+void Watch::received(Watched& peer, wire::Message& message) {
+  switch (message.type) {
+    case wire::MessageType::kClock: {
+      const int64_t now = nanoseconds();
+      const wire::Clock& clock = message.clock;
+      if (clock.arrived != 0 && hooks_.clock) {
+        const int64_t there = clock.arrived - clock.last, back = clock.sent - now;
+        const int64_t round_trip = (now - clock.last) - (clock.sent - clock.arrived);
+        if (round_trip >= 0)
+          hooks_.clock(peer.peer.rank(), (there + back) / 2, static_cast<uint64_t>(round_trip));
+      }
+      peer.last.sent = clock.sent;
+      peer.last.arrived = now;
+      return;
+    }
+    case wire::MessageType::kProgress:
+    case wire::MessageType::kDump:
+    case wire::MessageType::kStacks:
+      if (hooks_.received) hooks_.received(peer.peer.rank(), message);
+      return;
+    default:
+      return;
+  }
+}
+
+void Watch::post(int rank, std::vector<uint8_t> frame) {
+  {
+    std::lock_guard<std::mutex> lock(posted_mutex_);
+    posted_.emplace_back(rank, std::move(frame));
+  }
+  wake_.set();
+}
+
+void Watch::send_posted() {
+  wake_.clear();
+  std::vector<std::pair<int, std::vector<uint8_t>>> posted;
+  {
+    std::lock_guard<std::mutex> lock(posted_mutex_);
+    posted.swap(posted_);
+  }
+  for (const auto& [rank, frame] : posted)
+    for (Watched& peer : watched_)
+      if (peer.peer.rank() == rank && !peer.gone) peer.channel.send(frame);
 }
 
 void Watch::lost(Watched& peer) {

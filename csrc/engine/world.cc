@@ -56,6 +56,30 @@ void meet_ranks_of(const hvd_world& world) {
   meet_ranks(pids, std::max(world.local_size - static_cast<int>(pids.size()), 0));
 }
 
+constexpr const char* name_of_transport(int32_t transport) {
+  switch (transport) {
+    case HVD_TRANSPORT_SINGLE:
+      return "single";
+    case HVD_TRANSPORT_SHM:
+      return "shm";
+    case HVD_TRANSPORT_TCP:
+      return "tcp";
+    case HVD_TRANSPORT_HIERARCHICAL:
+      return "hierarchical";
+    case HVD_TRANSPORT_MPI:
+      return "mpi";
+    default:
+      return "unknown";
+  }
+}
+
+RecordedRank recorded(const hvd_world& world) {
+  RecordedRank rank{world.rank, world.size, world.local_rank, getpid(), name_of_transport(world.transport),
+                    {}};
+  for (int32_t peer = 0; peer < world.size; ++peer) rank.hosts.emplace_back(world.peers[peer].host);
+  return rank;
+}
+
 int keep(int fd, Engine::Parts* parts) {
   if (fd >= 0) parts->descriptors.push_back(fd);
   return fd;
@@ -112,6 +136,9 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
   parts->rank = world.rank;
   parts->size = world.size;
   parts->affinity = world.affinity;
+  parts->recorded = recorded(world);
+  for (int32_t rank = 0; rank < world.size; ++rank)
+    parts->peers.push_back({world.peers[rank].host, world.peers[rank].pid});
   meet_ranks_of(world);  // before anybody asks whether it is crowded
   parts->spin = world.local_size > 0 && !crowded(world.local_size);
   if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <new>
 #include <random>
 
@@ -56,7 +57,15 @@ Request some_request(Random& random) {
 
 Message some_message(Random& random) {
   Message message;
-  message.type = static_cast<MessageType>(1 + below(random, 12));
+  constexpr MessageType kLater[] = {MessageType::kClock, MessageType::kProgress, MessageType::kStacks,
+                                    MessageType::kDump};
+  const size_t type = 1 + below(random, 12 + std::size(kLater));
+  message.type = type <= 12 ? static_cast<MessageType>(type) : kLater[type - 13];
+  message.clock = {static_cast<int64_t>(random()), static_cast<int64_t>(random()), 7};
+  message.progress.steps = random();
+  message.progress.step_ns = random();
+  message.progress.name = some_text(random);
+  message.how = static_cast<uint8_t>(random());
   message.id = static_cast<uint32_t>(random());
   message.text = some_text(random);
   message.silent = below(random, 2) == 1;

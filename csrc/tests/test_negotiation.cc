@@ -361,14 +361,26 @@ TEST(process_set_ids_are_reused_and_removal_fails_what_is_pending) {
   CHECK(negotiation.release(kIdle)[0].operation.items[0].fresh->result == 1);
 }
 
-TEST(stalled_operations_name_who_is_missing_once) {
+TEST(stalled_operations_name_who_is_missing) {
   Negotiation negotiation = make_negotiation(3);
+  CHECK(negotiation.waits_since(kStart) == kStart);
   negotiation.request(1, allreduce("slow"), kStart);
   auto later = kStart + std::chrono::seconds(61);
-  CHECK(negotiation.newly_stalled(kStart + std::chrono::seconds(59), 60).empty());
-  auto stalled = negotiation.newly_stalled(later, 60);
+  CHECK(negotiation.waits_since(later) == kStart);
+  CHECK(negotiation.stalled(kStart + std::chrono::seconds(59), 60).empty());
+  auto stalled = negotiation.stalled(later, 60);
   CHECK(stalled.size() == 1 && stalled[0].name == "slow" && stalled[0].missing == (std::vector<int>{0, 2}));
-  CHECK(negotiation.newly_stalled(later, 60).empty() && negotiation.stalled(later, 60).size() == 1);
+}
+
+TEST(who_comes_last_is_counted) {
+  Negotiation negotiation = make_negotiation(2);
+  for (int i = 0; i < 3; ++i) {
+    negotiation.request(0, allreduce("x"), kStart);
+    negotiation.request(1, allreduce("x"), kStart + std::chrono::seconds(2));
+    negotiation.release(kIdle);
+  }
+  CHECK(negotiation.late()[0].times == 0 && negotiation.late()[1].times == 3);
+  CHECK(negotiation.late()[1].cost == std::chrono::seconds(6));
 }
 
 TEST(joined_ranks_are_missing_only_where_they_must_vote) {

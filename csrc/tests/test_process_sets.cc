@@ -166,7 +166,10 @@ TEST(sets_without_rank_0_are_fused_too) {
       for (hvd_handle each : handles) CHECK(rank.finish(each) == HVD_OK);
     }
     CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
-    if (rank.rank == 0) CHECK(told("CYCLE_START") - cycles == 2);  // all of them, and the barrier
+    if (rank.rank == 0) {
+      CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
+      CHECK(told("CYCLE_START") - cycles == 2);  // all of them, and the barrier
+    }
   });
   unlink(path);
 }

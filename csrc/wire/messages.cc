@@ -106,6 +106,38 @@ Operation get_operation(Reader& in) {
   return operation;
 }
 
+void put(Writer& out, const Clock& clock) {
+  out.number(clock.sent);
+  out.number(clock.last);
+  out.number(clock.arrived);
+}
+
+Clock get_clock(Reader& in) {
+  Clock clock;
+  clock.sent = in.number<int64_t>();
+  clock.last = in.number<int64_t>();
+  clock.arrived = in.number<int64_t>();
+  return clock;
+}
+
+void put(Writer& out, const Progress& progress) {
+  for (uint64_t number : {progress.steps, progress.operations, progress.bytes, progress.blocked_ns,
+                          progress.cpu_ns, progress.resident_bytes, progress.dropped, progress.pending,
+                          progress.running_ns, progress.idle_ns, progress.step_ns})
+    out.number(number);
+  out.text(progress.name);
+}
+
+Progress get_progress(Reader& in) {
+  Progress progress;
+  for (uint64_t* number : {&progress.steps, &progress.operations, &progress.bytes, &progress.blocked_ns,
+                           &progress.cpu_ns, &progress.resident_bytes, &progress.dropped, &progress.pending,
+                           &progress.running_ns, &progress.idle_ns, &progress.step_ns})
+    *number = in.number<uint64_t>();
+  progress.name = in.text();
+  return progress;
+}
+
 // Starts a frame; its length is filled in at the end.
 Writer start(MessageType type) {
   Writer out;
@@ -159,6 +191,33 @@ std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
   return finish(out);
 }
 
+std::vector<uint8_t> encode_clock(const Clock& clock) {
+  Writer out = start(MessageType::kClock);
+  put(out, clock);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_progress(const Progress& progress) {
+  Writer out = start(MessageType::kProgress);
+  put(out, progress);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason) {
+  Writer out = start(MessageType::kDump);
+  out.number(id);
+  out.text(reason);
+  return finish(out);
+}
+
+std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text) {
+  Writer out = start(MessageType::kStacks);
+  out.number(id);
+  out.number(how);
+  out.text(text);
+  return finish(out);
+}
+
 std::vector<uint8_t> encode_abort(const Status& reason) {
   Writer out = start(MessageType::kAbort);
   out.text(reason.text());
@@ -169,6 +228,14 @@ std::vector<uint8_t> encode_abort(const Status& reason) {
 
 std::vector<uint8_t> encode(const Message& message) {
   switch (message.type) {
+    case MessageType::kClock:
+      return encode_clock(message.clock);
+    case MessageType::kProgress:
+      return encode_progress(message.progress);
+    case MessageType::kDump:
+      return encode_dump(message.id, message.text);
+    case MessageType::kStacks:
+      return encode_stacks(message.id, message.how, message.text);
     case MessageType::kRequest:
       return encode_request(message.request);
     case MessageType::kResent:
@@ -218,6 +285,21 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
       } else {
         message->silent = silent == 1;
       }
+      break;
+    case MessageType::kClock:
+      message->clock = get_clock(in);
+      break;
+    case MessageType::kProgress:
+      message->progress = get_progress(in);
+      break;
+    case MessageType::kDump:
+      message->id = in.number<uint32_t>();
+      message->text = in.text();
+      break;
+    case MessageType::kStacks:
+      message->id = in.number<uint32_t>();
+      message->how = in.number<uint8_t>();
+      message->text = in.text();
       break;
     case MessageType::kShutdownAck:
     case MessageType::kDone:

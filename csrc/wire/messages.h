@@ -30,6 +30,29 @@ enum class MessageType : uint8_t {
   // liveness connections, both ways
   kHeartbeat = 11,
   kAbort = 12,  // text, the rank at fault or -1, whether it was silent
+  kClock = 20,  // Clock: a sign of life, too
+  // of the liveness connections, to rank 0
+  kProgress = 21,  // Progress
+  kStacks = 22,    // id, how, text: the answer to kDump
+  // of the liveness connections, from rank 0
+  kDump = 23,  // id, text: tell where your threads are; the text is why
+};
+
+// Nanoseconds, each of the clock of who took the time.
+struct Clock {
+  int64_t sent = 0;     // when this message was
+  int64_t last = 0;     // when the peer sent the last one that arrived here
+  int64_t arrived = 0;  // when that was; 0: none has
+};
+
+// How far a rank has come.
+struct Progress {
+  uint64_t steps = 0, operations = 0, bytes = 0, blocked_ns = 0, cpu_ns = 0, resident_bytes = 0, dropped = 0,
+           pending = 0;
+  uint64_t running_ns = 0;  // so long has it run `name`; 0: that has ended
+  uint64_t idle_ns = 0;     // so long ago
+  uint64_t step_ns = 0;     // the last step took
+  std::string name;         // of its latest operation
 };
 
 struct TensorInfo {
@@ -85,6 +108,9 @@ struct Message {
   bool silent = false;
   Request request;
   Operation operation;
+  Clock clock;
+  Progress progress;
+  uint8_t how = 0;
 };
 
 // A whole frame, ready to be sent.
@@ -95,6 +121,10 @@ std::vector<uint8_t> encode_operation(const Operation& operation);
 std::vector<uint8_t> encode_simple(MessageType type);
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id);
 std::vector<uint8_t> encode_text(MessageType type, const std::string& text);
+std::vector<uint8_t> encode_clock(const Clock& clock);
+std::vector<uint8_t> encode_progress(const Progress& progress);
+std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason);
+std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text);
 std::vector<uint8_t> encode_abort(const Status& reason);
 
 // Decodes the bytes after the length. False if they are not exactly one well-formed message.

@@ -3,10 +3,12 @@ process's place: the same in every framework module."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common import metrics as measurements
 from horovod.common import session as sessions
 from horovod.common import startup, util
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -29,6 +31,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "dump_stacks",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -37,10 +40,13 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "mark_step",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "observe",
     "rank",
     "remove_process_set",
     "rocm_built",
@@ -48,6 +54,7 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "trace",
 ]
 
 # Plain ints: users compare them with == and frameworks pass them as attributes of operations.
@@ -126,13 +133,34 @@ class HorovodBasics:
                 "a timeline can be started only if HOROVOD_TIMELINE is set (a path or DYNAMIC) at hvd.init()"
             )
         try:
-            session.engine.timeline_start(file_path, mark_cycles)
+            session.engine.timeline_start(file_path, mark_cycles, session.timeline_of_all)
         except RuntimeError as error:
             raise ValueError(f"cannot start the timeline {file_path}: {error}") from error
 
     def stop_timeline(self) -> None:
         """Ends the timeline and completes its file. No error if there is none."""
         sessions.for_query().engine.timeline_stop()
+
+    @contextlib.contextmanager
+    def trace(self, name: str) -> Iterator[None]:
+        """What happens within is a bar in the timeline of all ranks: `with hvd.trace("data"): ...`."""
+        engine = sessions.for_query().engine
+        engine.mark(name.encode(), _core.MARK_BEGIN)
+        try:
+            yield
+        finally:
+            engine.mark(name.encode(), _core.MARK_END)
+
+    def mark_step(self, name: str = "step") -> None:
+        """A step of the training ends here. Optimizers do this themselves."""
+        sessions.for_query().engine.mark(name.encode(), _core.MARK_STEP)
+
+    def dump_stacks(self) -> dict[int, str]:
+        """Where the threads of the ranks are, by rank: on rank 0 of all that answer within some seconds,
+        elsewhere of this one. A line for each thread, the innermost frame first."""
+        session = sessions.for_query()
+        place = session.place
+        return session.observer.dump(-1, place.size if place.rank == 0 else 1)
 
     def mpi_threads_supported(self) -> bool:
         """True: MPI is used only if it may be called from several threads.
@@ -198,6 +226,11 @@ cross_size = _basics.cross_size
 is_homogeneous = _basics.is_homogeneous
 start_timeline = _basics.start_timeline
 stop_timeline = _basics.stop_timeline
+trace = _basics.trace
+mark_step = _basics.mark_step
+metrics = measurements.metrics
+observe = measurements.observe
+dump_stacks = _basics.dump_stacks
 mpi_threads_supported = _basics.mpi_threads_supported
 mpi_enabled = _basics.mpi_enabled
 mpi_built = _basics.mpi_built

@@ -14,6 +14,8 @@ from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
+    from horovod.common.feed import Feed, NoFeed
+    from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
 
 NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
@@ -48,19 +50,25 @@ class Session:
         engine: _core.Engine,
         place: Place,
         *,
+        observer: Observer,
+        feed: Feed | NoFeed,
         dynamic_process_sets: bool,
         timeline: bool,
+        timeline_of_all: bool,
         elastic: bool,
         mpi: bool,
         belongings: contextlib.ExitStack,
         key: bytes,
     ) -> None:
         self.engine = engine
+        self.observer = observer
+        self.feed = feed
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine
         self.place = place
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline
+        self.timeline_of_all = timeline_of_all  # every rank records
         self.elastic = elastic  # the number of ranks may change
         self.process_sets: list[ProcessSet] = []
         self._key = key  # of this world

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import operator
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
 from horovod._bootstrap.identity.variables import WORKER
 from horovod.common import config as configs
-from horovod.common import handles
+from horovod.common import feed as feeds
+from horovod.common import handles, metrics, observer
 from horovod.common import session as sessions
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
 from horovod.common.session import Place, Session, state
@@ -63,8 +65,11 @@ def stop() -> None:
         if session is None:
             return
         atexit.unregister(stop)
+        session.feed.close()
+        metrics.remember(session.engine)
         culprit = session.engine.culprit()
         session.engine.shutdown()
+        session.observer.close()
         session.belongings.close()
         for process_set in session.process_sets:
             process_set._forget()
@@ -346,6 +351,9 @@ def _start(comm: Any, members: list[int], by_mpi: bool, sets: Sequence[ProcessSe
     if config.elastic and WORKER in os.environ:
         return _start_elastic(config, comm, sets)
     launched = identities.detect()
+    if launched.rank == 0 and "HOROVOD_RANK" not in os.environ:  # else horovodrun has said it
+        for name in configs.without_effect(os.environ):
+            print(f"horovod: note: {name} has no effect", file=sys.stderr)
     if launched.discovery is None:
         identities.hide_key()
     uses_mpi = _uses_mpi(config, by_mpi, launched)
@@ -355,7 +363,8 @@ def _start(comm: Any, members: list[int], by_mpi: bool, sets: Sequence[ProcessSe
         table: _core.MpiTable | None = None
         if world.transport == "mpi":
             table = _mpi_table(world, members, belongings)
-        return _session(config, world, place, belongings.pop_all(), config.timeline, uses_mpi, table)
+        held = belongings.pop_all()
+        return _session(config, launched, world, place, held, config.timeline, uses_mpi, table)
 
 
 def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Session:
@@ -372,7 +381,7 @@ def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Ses
         if timeline is not None:  # or the next world's would overwrite it
             base, extension = os.path.splitext(timeline)
             timeline = f"{base}.{scope}{extension}" if timeline.upper() != "DYNAMIC" else timeline
-        return _session(config, world, place, contextlib.ExitStack(), timeline)
+        return _session(config, identity, world, place, contextlib.ExitStack(), timeline)
 
     identities.hide_key()
     return elastic_world.begin(config, connect)
@@ -380,6 +389,7 @@ def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Ses
 
 def _session(
     config: Config,
+    launched: Identity,
     world: World,
     place: Place,
     belongings: contextlib.ExitStack,
@@ -388,19 +398,23 @@ def _session(
     table: _core.MpiTable | None = None,
 ) -> Session:
     with belongings:
+        stack_signal = observer.signal_number(config.stack_signal)
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
         if timeline is not None and timeline.upper() != "DYNAMIC":
             try:
-                engine.timeline_start(timeline, config.timeline_mark_cycles)
+                engine.timeline_start(timeline, config.timeline_mark_cycles, config.timeline_ranks == "all")
             except (ValueError, RuntimeError) as error:
                 engine.shutdown()
                 raise ValueError(f"HOROVOD_TIMELINE={timeline}: {error}") from error
         return Session(
             engine,
             place,
+            observer=observer.Observer(engine, stack_signal),
+            feed=feeds.opened(launched, place, world.transport, engine),
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=timeline is not None,
+            timeline_of_all=config.timeline_ranks == "all",
             elastic=config.elastic,
             mpi=uses_mpi,
             belongings=belongings.pop_all(),

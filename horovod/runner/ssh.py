@@ -34,6 +34,13 @@ class SshOptions:
 
 def command(host: str, options: SshOptions, start_timeout: float, python: str) -> list[str]:
     """Starts an agent on ``host``. Nothing secret: everybody can see it in ``ps``."""
+    # Not the home directory, whose files could shadow modules of the standard library.
+    remote = f"cd / && exec {shlex.quote(python)} -c {shlex.quote(_START_AGENT)}"
+    return session(host, options, start_timeout, remote)
+
+
+def session(host: str, options: SshOptions, start_timeout: float, remote: str) -> list[str]:
+    """Runs the shell command ``remote`` on ``host``, without asking anybody anything."""
     words = ["ssh", "-a", "-x", "-T"]
     settings = {
         "BatchMode": "yes",  # never asks: nobody would see the question
@@ -50,8 +57,6 @@ def command(host: str, options: SshOptions, start_timeout: float, python: str) -
         words += ["-p", str(options.port)]
     if options.identity_file is not None:
         words += ["-i", options.identity_file]
-    # Not the home directory, whose files could shadow modules of the standard library.
-    remote = f"cd / && exec {shlex.quote(python)} -c {shlex.quote(_START_AGENT)}"
     return [*words, "--", host, remote] if options.script is None else [options.script, host, remote]
 
 

@@ -18,6 +18,7 @@ from horovod.common.collectives import check_adasum
 from horovod.common.distributed_options import DistributedOptions, check_passes, checked_groups
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.session import for_query
+from horovod.common.steps import mark_step
 from horovod.torch._adasum_step import AdasumStep
 from horovod.torch._gradient_reducer import GradientReducer
 from horovod.torch._parameter_names import name_parameters, split_evenly, unnamed, with_singles
@@ -224,7 +225,9 @@ def _reducing_class(base: type[Any]) -> type[Any]:
                     "call optimizer.synchronize() before"
                 )
             self._synchronized = False
-            return super().step(*args, **kwargs)
+            result = super().step(*args, **kwargs)
+            mark_step()
+            return result
 
         @functools.wraps(base.zero_grad)
         def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
@@ -297,7 +300,9 @@ def _adasum_class(base: type[Any]) -> type[Any]:
 
         @functools.wraps(base.step)
         def step(self, *args: Any, **kwargs: Any) -> Any:
-            return self._horovod.run(functools.partial(super().step, *args, **kwargs))
+            result = self._horovod.run(functools.partial(super().step, *args, **kwargs))
+            mark_step()
+            return result
 
         def synchronize(self) -> None:
             """Does nothing: gradients stay local, step() combines the updates."""

@@ -23,6 +23,8 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "hvd_world": _abi.World,
     "hvd_tensor": _abi.Tensor,
     "hvd_request": _abi.Request,
+    "hvd_summary": _abi.SummaryStruct,
+    "hvd_event": _abi.EventStruct,
 }
 # Structs that only native adapters see.
 NATIVE = {"hvd_outcome", "hvd_place"}
@@ -63,7 +65,9 @@ def test_structs_have_the_fields_of_the_header(name: str) -> None:
     body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", HEADER.read_text(), re.DOTALL)
     assert body is not None
     code = re.sub(r"//.*", "", body[1])
-    fields = [each for line in code.split(";") for each in re.findall(r"(\w+)\s*(?:,|$)", line.strip())]
+    fields = [
+        each for line in code.split(";") for each in re.findall(r"(\w+)(?:\[\w+\])?\s*(?:,|$)", line.strip())
+    ]
     assert fields == [field[0] for field in STRUCTS[name]._fields_]
 
 

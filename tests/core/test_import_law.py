@@ -22,13 +22,15 @@ _BASE = {
     "horovod.runner.package_path",
     "horovod.runner.payload",
     "horovod.runner.ssh",
+    "horovod.runner.jobs",
 }
 _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRAP}
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
 _ELASTIC = {"horovod.runner.elastic", *_LAUNCHER}
 _FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_ELASTIC}
-_CLI = {"horovod.runner.cli", *_FUNCTION, *_COMMON}
+_TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.runner.top", "horovod.timeline"}
+_CLI = {"horovod.runner.cli", *_TOOLS, *_FUNCTION, *_COMMON}
 
 LAW: dict[str, set[str]] = {
     "horovod": {"horovod.runner.function"},  # horovod.run, when it is asked for
@@ -40,6 +42,7 @@ LAW: dict[str, set[str]] = {
     "horovod._bootstrap": _BOTTOM,
     "horovod.common": _COMMON,
     "horovod.data": set(),
+    "horovod.timeline": set(),
     "horovod.elastic": set(),
     "horovod.numpy": _COMMON,
     "horovod.torch": _COMMON,
@@ -56,6 +59,10 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.package_path": set(),
     "horovod.runner.payload": set(),
     "horovod.runner.ssh": set(),
+    "horovod.runner.jobs": set(),
+    "horovod.runner.doctor": _BASE,
+    "horovod.runner.dashboard": set(),
+    "horovod.runner.top": {"horovod.runner.dashboard", *_LAUNCHER},
     "horovod.runner.host_survey": _BOOTSTRAP,
     "horovod.runner.plan": _PLAN,
     "horovod.runner.agent": _PLAN,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,7 +115,23 @@ def check_launcher(fault: Fault, result: subprocess.CompletedProcess[str]) -> No
             assert re.search(rf"HorovodInternalError: .*rank {fault.victim}\b", report)
 
 
-def run(fault: Fault, start: StartJob, record: Any) -> None:
+def check_events(fault: Fault, state: str, code: int) -> None:
+    """The event log tells the same story, in order."""
+    (file,) = Path(state).glob("horovod/jobs/*/events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    names = [event["event"] for event in events]
+    assert names[0] == "job_start" and names[-2:] == ["failure", "job_end"], names
+    started = [event["rank"] for event in events if event["event"] == "rank_started"]
+    ended = [event["rank"] for event in events if event["event"] == "rank_exit"]
+    assert sorted(started) == sorted(ended) == list(range(fault.size))
+    last = {name: len(names) - names[::-1].index(name) for name in ("rank_started", "rank_exit", "failure")}
+    assert last["rank_started"] < last["rank_exit"] < last["failure"], names
+    if fault.end in ("SIGKILL", "SIGSEGV"):
+        assert events[-2]["rank"] == fault.victim and events[-2]["code"] == -signal.Signals[fault.end]
+    assert events[-1]["code"] == code
+
+
+def run(fault: Fault, start: StartJob, record: Any, state: Path) -> None:
     environment = {"HOROVOD_TRANSPORT": fault.transport}
     if in_init(fault):
         short = fault.moment == "before_init" and fault.end == "SIGSTOP"
@@ -121,6 +139,7 @@ def run(fault: Fault, start: StartJob, record: Any) -> None:
     # Nobody but the launcher ends a stopped rank. The others get time to tell what they saw.
     grace = GRACE if fault.end == "SIGSTOP" else 60.0
     for attempt in range(1, ATTEMPTS + 1):
+        environment["XDG_STATE_HOME"] = str(state / str(attempt))
         job = start(fault.size, "fault_rank.py", fault.to_json(), grace=grace, **environment)
         result = job.finish(100)
         died = job.notes.wait("fault", 0)
@@ -136,14 +155,15 @@ def run(fault: Fault, start: StartJob, record: Any) -> None:
     if not in_init(fault):
         record(f"noticed {fault.end}", max(delays))
     check_launcher(fault, result)
+    check_events(fault, environment["XDG_STATE_HOME"], result.returncode)
 
 
 @pytest.mark.parametrize("fault", SUBSET, ids=str)
-def test_covering_subset(fault: Fault, start: StartJob, record_property: Any) -> None:
-    run(fault, start, record_property)
+def test_covering_subset(fault: Fault, start: StartJob, record_property: Any, tmp_path: Path) -> None:
+    run(fault, start, record_property, tmp_path / "state")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in every() if fault not in SUBSET], ids=str)
-def test_the_rest(fault: Fault, start: StartJob, record_property: Any) -> None:
-    run(fault, start, record_property)
+def test_the_rest(fault: Fault, start: StartJob, record_property: Any, tmp_path: Path) -> None:
+    run(fault, start, record_property, tmp_path / "state")

@@ -11,6 +11,6 @@ Imported by every ``import horovod.<framework>``: keep it light.
 """
 
 from horovod.common.config.knob import Knob, Value
-from horovod.common.config.knobs import KNOBS, Config, read
+from horovod.common.config.knobs import KNOBS, Config, read, without_effect
 
-__all__ = ["KNOBS", "Config", "Knob", "Value", "read"]
+__all__ = ["KNOBS", "Config", "Knob", "Value", "read", "without_effect"]

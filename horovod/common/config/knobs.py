@@ -139,6 +139,24 @@ class Config(WithoutEffect):
         key="mark_cycles",
         requires="timeline",
     )
+    timeline_ranks: str = knob(
+        str,
+        "0",
+        "HOROVOD_TIMELINE_RANKS",
+        TIMELINE,
+        "Whose operations are recorded: those of rank 0, or with `all` those of every rank, each in a file "
+        "of its own beside HOROVOD_TIMELINE that `python -m horovod.timeline merge` reads.",
+        choices=("0", "all"),
+    )
+    timeline_buffer: int = knob(
+        int,
+        8 * MIB,
+        "HOROVOD_TIMELINE_BUFFER",
+        TIMELINE,
+        "What a rank keeps of the timeline until it is written. What does not fit is left out and counted.",
+        unit="bytes",
+        minimum=4096,
+    )
 
     # Stall check
     stall_check_disable: bool = knob(
@@ -178,6 +196,24 @@ class Config(WithoutEffect):
         section="stall_check",
         key="shutdown_time_seconds",
         minimum=0,
+    )
+
+    stall_stacks: bool = knob(
+        bool,
+        True,
+        "HOROVOD_STALL_STACKS",
+        STALL,
+        "Ask ranks that others wait for where their threads are, and say so in the warning.",
+        flags=("--stall-stacks",),
+        off_flags=("--no-stall-stacks",),
+    )
+    stack_signal: str = knob(
+        str,
+        "SIGRTMIN+9",
+        "HOROVOD_STACK_SIGNAL",
+        STALL,
+        "Signal for that where Python can't answer, because a call of C keeps its lock: a name or a number. "
+        "`none` installs no handler.",
     )
 
     # Logging
@@ -409,6 +445,17 @@ def _knobs() -> Iterator[Knob]:
 
 
 KNOBS: tuple[Knob, ...] = tuple(_knobs())
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """The variables that ask for what this engine does not have."""
+    return [
+        setting.env
+        for setting in KNOBS
+        if setting.no_effect
+        and (text := environ.get(setting.env, "").strip())
+        and setting.parse(text) != setting.default
+    ]
 
 
 def read(environ: Mapping[str, str]) -> Config:

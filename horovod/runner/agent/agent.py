@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from horovod._net import descriptors
 from horovod.runner.agent.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, parts_of
 from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
@@ -71,6 +72,7 @@ class Agent:
         self._leaves_at: float | None = None  # when the job ends here although nobody has said so
         self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
+        self._parts: PartsDirectory | None = None
         self._survey: SurveyParticipant | None = None
         self._survey_until: float | None = None  # others still try to reach this host until then
         self._keepalive: socket.socket | None = None
@@ -225,6 +227,9 @@ class Agent:
         payload = b"".join(self._payload)
         self._payload = [payload] if plan.stays else []
         self._grace = plan.term_grace
+        if plan.timeline:
+            self._parts = PartsDirectory(plan.timeline)
+            plan.env[VARIABLE] = self._parts.timeline
         # Each start would wait for a turn behind all workers that are importing already.
         crowd = len(workers) > _CROWD * (os.cpu_count() or 1)
         for worker in workers:
@@ -439,6 +444,10 @@ class Agent:
         # since.
         if waiting and now < self._swept_at + DRAIN and not self._reports.broken:
             return
+        if self._parts is not None:
+            for rank, part in parts_of(self._parts, [worker.rank for worker in self._workers.values()]):
+                self._reports.put_pieces(Kind.TIMELINE, part, rank)
+            self._parts.close()
         self._reports.put(Kind.DONE, " ".join(map(str, self._sweep.left)))
         self._done = True
 

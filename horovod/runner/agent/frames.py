@@ -43,6 +43,7 @@ class Kind(IntEnum):
     REACHED = 23  # JSON, answers PEERS
     LEAVING = 25  # JSON: this host will be taken away
     RESULT = 24  # a piece of what the rank wrote to its result descriptor; before EXIT
+    TIMELINE = 25  # a piece of the rank's part of a timeline; before DONE
     # Process ids that could not be ended, as text; nothing else is left of the job on this host
     DONE = 21
 

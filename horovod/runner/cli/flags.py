@@ -98,6 +98,22 @@ class FlagParser:
         self._add(
             group, "-cb", "--check-build", action="store_true", help="show what this installation can do"
         )
+        self._add(
+            group,
+            "--doctor",
+            action="store_true",
+            help="examine this machine, or those of -H, for what makes jobs slow or fail",
+        )
+        self._add(group, "--jobs", action="store_true", help="list the last jobs of this user here")
+        self._add(
+            group, "--top", action="store_true", help="watch the running job; a JOB of --jobs may follow"
+        )
+        self._add(
+            group,
+            "--stack-dump",
+            action="store_true",
+            help="show where every rank of the running job is; a JOB of --jobs may follow",
+        )
         self._add(group, "--config-file", metavar="FILE", help="YAML file with settings; flags beat it")
         self._add(
             group,
@@ -121,6 +137,20 @@ class FlagParser:
             metavar="S",
             help="seconds that the other ranks get to end by themselves when one has failed (default 3)",
         )
+        self._add(
+            group, "--event-log", metavar="FILE", help="also write the job's events there, as JSON lines"
+        )
+        self._add(
+            group, "--timeline", metavar="FILE", help="record all ranks, merge them into FILE, and explain it"
+        )
+        self._add(group, "--dashboard", action="store_true", help="show the job in a browser of this machine")
+        self._add(
+            group, "--dashboard-address", metavar="A:P", help="the same, at another address than 127.0.0.1"
+        )
+        self._add(
+            group, "--report", metavar="FILE", help="write the same page with its data when the job ends"
+        )
+        self._add(group, "--no-event-log", action="store_true", help="keep no record of the job")
         self._add(group, "--dry-run", action="store_true", help="show what would be started, and where")
         self._add(group, "--verbose", action="store_true", help="say what is being done")
         self._add(group, "--disable-cache", action="store_true", help=argparse.SUPPRESS)

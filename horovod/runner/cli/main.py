@@ -10,16 +10,24 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 
 from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
 from horovod.common.util import mpi_built
 from horovod.runner import jsrun, lsf, mpirun, ssh
-from horovod.runner.cli import elastic_switch
+from horovod.runner.cli import elastic_switch, observing
 from horovod.runner.cli.flags import FlagParser
+from horovod.runner.cli.observing import Observer
 from horovod.runner.cli.request import Request, understand
 from horovod.runner.function import under_mpirun
+from horovod.runner.jobs import EVENTS
+from horovod.runner.launcher import observation
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job import Job
+from horovod.runner.launcher.job_record import JobRecord
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.payload import Payload
 from horovod.runner.plan import environment
 from horovod.runner.plan.command import NOT_EXECUTABLE, NOT_FOUND, CommandError
@@ -38,6 +46,23 @@ def run_commandline(argv: Sequence[str] | None = None) -> int:
 
         print(check_build(args.verbose))
         return 0
+    if args.doctor:
+        from horovod.runner.cli.doctor import doctor
+
+        return doctor(args, os.environ)
+    if args.jobs:
+        from horovod.runner.cli.job_list import job_list
+
+        print(job_list(os.environ))
+        return 0
+    if args.top:
+        from horovod.runner.top import top
+
+        return top(command[0] if command else None, os.environ)
+    if args.stack_dump:
+        from horovod.runner.cli.stack_dump import stack_dump
+
+        return stack_dump(command[0] if command else None, os.environ)
     if not command:
         parser.error("the command is missing: horovodrun -np 2 python train.py")
     try:
@@ -136,6 +161,7 @@ def _host_plans(
             several=bool(request.remote),
         )
 
+    all_ranks = request.config.timeline_ranks == "all" and request.config.timeline != "DYNAMIC"
     return [
         HostPlan(
             host=host,
@@ -148,6 +174,7 @@ def _host_plans(
             resolve=bool(request.remote),
             task=task,
             term_grace=request.config.term_grace_period,
+            timeline=(request.config.timeline or "") if all_ranks and host in request.remote else "",
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]
@@ -195,6 +222,7 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             return 1
         stack.callback(server.stop)
         environ = {name: value for name, value in os.environ.items() if name != Payload.VARIABLE}
+        environ[observation.VARIABLE] = observing.interval(args)
         endpoint = server.endpoints[0]
         cluster = Cluster(
             request.remote, key, request.ssh, tuple(_interface_list(request)), dict(request.pythons)
@@ -216,14 +244,61 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             print(f"horovodrun: rendezvous at {where}", file=sys.stderr)
             print(f"horovodrun: command: {shlex.join(request.command)}", file=sys.stderr)
         try:
-            job = Job(plan, server)
+            timeline = None if args.timeline is None else Path(args.timeline).absolute()
+            if timeline is not None:
+                _timelines().prepare(timeline)
+            record = _record(args)
+            if record.problem and args.verbose:
+                print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+            observer = Observer(args, server, record)
+            record.begin(hosts=_ranks(request), command=request.command, settings=request.settings)
+            stacks = StackRequests(observer.observation.ask_stacks)
+            job = Job(plan, server, events=record.events, stacks=stacks)
             code = job.run()
+            record.end(code, **observer.totals)
+            observer.close()
+        except ValueError as error:
+            print(f"horovodrun: {error}", file=sys.stderr)
+            return USAGE_ERROR
         except OSError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
+        if timeline is not None:
+            _finish_timeline(timeline, {rank: bytes(part) for rank, part in job.timeline.items()})
         return code
+
+
+def _timelines() -> ModuleType:
+    from horovod.runner.cli import timeline  # here: few jobs need it
+
+    return timeline
+
+
+def _finish_timeline(timeline: Path, received: Mapping[int, bytes]) -> None:
+    """A timeline that can't be merged costs a message, not the exit code of the job."""
+    try:
+        lines = _timelines().finish(timeline, received)
+    except (OSError, ValueError) as error:
+        lines = [f"the timeline could not be merged: {error}", f"its parts are {timeline}.rank*.part"]
+    for line in lines:
+        print(f"horovodrun: {line}", file=sys.stderr)
+
+
+def _record(args: argparse.Namespace) -> JobRecord:
+    """Where the job's events go. OSError names a file that was asked for."""
+    files = [] if args.event_log is None else [Path(args.event_log)]
+    if args.output_filename is not None and not args.no_event_log:
+        files.append(Path(args.output_filename, EVENTS))
+    return JobRecord(EventLog(), environ=os.environ, keep=not args.no_event_log, files=files)
+
+
+def _ranks(request: Request) -> dict[str, list[int]]:
+    result: dict[str, list[int]] = {}
+    for slot in request.slots:
+        result.setdefault(slot.hostname, []).append(slot.rank)
+    return result
 
 
 def _describe(request: Request, environ: Mapping[str, str]) -> str:

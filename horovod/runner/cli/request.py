@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from horovod._bootstrap.topology import groups_of
 from horovod._net.addresses import is_local
-from horovod.common.config import Config, Value, read
+from horovod.common.config import Config, Value, read, without_effect
 from horovod.runner import jsrun, kubexec, lsf, mpirun, ssh
 from horovod.runner.cli import settings
 from horovod.runner.cli.config_file import read_config_file
@@ -46,16 +46,16 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     by_mpirun = settings.uses_mpirun(args, controller)
     by_jsrun = jsrun.wanted(args.jsrun, bool(args.mpi or args.gloo or controller), environ)
     variables = settings.variables(args, from_file, environ)
-    for name in settings.without_effect(args, from_file, by_mpirun or by_jsrun):
+    for name in [*settings.without_effect(args, from_file, by_mpirun or by_jsrun), *without_effect(environ)]:
         print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
-    hosts = _hosts(args)
+    hosts = hosts_of(args)
     slots = assign_ranks(hosts, args.np)
     # Also finds bad inherited values now rather than in each worker.
     config = read({**environ, **variables})
     if config.topology is not None:
         groups_of(config.topology, args.np)
     names = sorted({slot.hostname for slot in slots})
-    local = _all_local(names)
+    local = all_local(names)
     remote = frozenset(host for host in names if not local[host])
     if args.ssh_identity_file is not None and not os.path.isfile(args.ssh_identity_file):
         raise ValueError(f"-i {args.ssh_identity_file}: there is no such file")
@@ -91,7 +91,8 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     )
 
 
-def _all_local(names: Sequence[str]) -> dict[str, bool]:
+def all_local(names: Sequence[str]) -> dict[str, bool]:
+    """Which of the hosts are this machine."""
     if len(names) == 1:
         return {names[0]: is_local(names[0])}
     from concurrent.futures import ThreadPoolExecutor  # here: most jobs are on one host
@@ -100,7 +101,8 @@ def _all_local(names: Sequence[str]) -> dict[str, bool]:
         return dict(zip(names, pool.map(is_local, names), strict=True))
 
 
-def _hosts(args: argparse.Namespace) -> list[HostInfo]:
+def hosts_of(args: argparse.Namespace) -> list[HostInfo]:
+    """The hosts that flags, or LSF, name; this machine if nobody does."""
     if args.hosts is not None:
         return parse_hosts(args.hosts)
     if args.hostfile is not None:

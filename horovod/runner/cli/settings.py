@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import warnings
 from collections.abc import Mapping
 
@@ -27,6 +28,10 @@ def variables(
         for knob in KNOBS
         if knob.name in values and (not knob.requires or _is_on(by_name[knob.requires], values, environ))
     }
+    if args.timeline is not None:
+        if "HOROVOD_TIMELINE" in result:
+            raise ValueError("--timeline and --timeline-filename (or timeline: filename): give one of them")
+        result |= {"HOROVOD_TIMELINE": os.path.abspath(args.timeline), "HOROVOD_TIMELINE_RANKS": "all"}
     if args.tcp:
         result["NCCL_IB_DISABLE"] = "1"
     return result

@@ -9,8 +9,10 @@ from horovod.runner import ssh
 from horovod.runner.agent.frames import Frame, Kind
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.output import Console, RankOutput
 from horovod.runner.launcher.rendezvous import Rendezvous
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.launcher.supervision import Manner, Supervision
 from horovod.runner.launcher.survey_coordinator import SurveyCoordinator
 from horovod.runner.plan.job_plan import HostPlan, JobPlan
@@ -29,7 +31,14 @@ class _Failure:
 class Job(Supervision):
     """One run of a plan."""
 
-    def __init__(self, plan: JobPlan, rendezvous: Rendezvous, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        rendezvous: Rendezvous,
+        console: Console | None = None,
+        events: EventLog | None = None,
+        stacks: StackRequests | None = None,
+    ) -> None:
         super().__init__(
             Manner(
                 plan.grace_period,
@@ -40,6 +49,8 @@ class Job(Supervision):
                 plan.parent,
             ),
             console,
+            events,
+            stacks,
         )
         self._plan = plan
         self._rendezvous = rendezvous
@@ -56,6 +67,7 @@ class Job(Supervision):
                 failed=self._could_not_start,
             )
         self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
+        self.timeline: dict[int, bytearray] = {}  # by rank, what ranks of other machines recorded
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._started_by: float | None = None  # the time until which all ranks must have been started
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
@@ -65,6 +77,9 @@ class Job(Supervision):
         return all(agent.closed for agent in self._agents)
 
     def _finish(self) -> None:
+        for agent in self._agents:
+            for rank in sorted(self._running & self._ranks_of(agent)):
+                self._ended_unseen(agent, rank, "was ended with the job")
         self._output.close()
         self._report()
 
@@ -116,6 +131,7 @@ class Job(Supervision):
         self._keepalives.drop(agent.host)
         for rank in sorted(self._running & self._ranks_of(agent)):
             self._running.discard(rank)
+            self._ended_unseen(agent, rank, "was lost with its agent")
             self._rendezvous.rank_failed(rank, f"rank {rank} on {agent.host} was lost with its agent")
         if self._survey is not None and not self._survey.over:
             self._survey.on_problem(agent.host, why or self._explain(agent, code))
@@ -131,6 +147,7 @@ class Job(Supervision):
     def _lost_host(self, agent: AgentProcess, why: str) -> None:
         """The ranks elsewhere find out by themselves, and get the time to say so."""
         self._host_lost = True
+        self._log.add("host_lost", host=agent.host, ranks=sorted(self._ranks_of(agent)), reason=why)
         if self._trouble is None:
             text = f"the connection to {agent.host} was lost: {why}"
             self._say("stdout", text)
@@ -151,6 +168,7 @@ class Job(Supervision):
             self._output.feed(frame.rank, "stderr", frame.payload)
         elif frame.kind is Kind.STARTED:
             self._verbose(f"rank {frame.rank} on {agent.host} is process {frame.payload.decode()}")
+            self._log.add("rank_started", rank=frame.rank, host=agent.host, pid=int(frame.payload))
             self._started(agent, frame.rank)
         elif frame.kind is Kind.REFUSED:
             self._started(agent, frame.rank)
@@ -160,6 +178,8 @@ class Job(Supervision):
                 self._survey.on_report(agent, frame)
         elif frame.kind is Kind.RESULT:
             self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
+        elif frame.kind is Kind.TIMELINE:
+            self.timeline.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(agent, frame.rank, code, failure.describe(code))
@@ -178,6 +198,7 @@ class Job(Supervision):
     def _on_exit(self, agent: AgentProcess, rank: int, code: int, what: str) -> None:
         self._running.discard(rank)
         self._verbose(f"rank {rank} on {agent.host} {what}")
+        self._log.add("rank_exit", rank=rank, host=agent.host, code=code, what=what)
         if code == 0:
             # No matter, unless others are still waiting for it to connect.
             text = f"rank {rank} on {agent.host} exited with code 0 while others wait in hvd.init()"
@@ -196,6 +217,10 @@ class Job(Supervision):
                 rest = failure.ranks(sorted(self._running))
                 grace = f"{self._plan.grace_period:g} s"
                 self._say("stdout", f"terminating {rest} in {grace} unless finished by then")
+
+    def _ended_unseen(self, agent: AgentProcess, rank: int, what: str) -> None:
+        if rank not in agent.starting:
+            self._log.add("rank_exit", rank=rank, host=agent.host, code=None, what=what)
 
     # -- times --
 
@@ -229,11 +254,14 @@ class Job(Supervision):
             return
         first = self._cause()
         if first is not None:
+            self._log.add("failure", rank=first.rank, host=first.host, code=first.code, reason=first.what)
             text = failure.report(
                 first.rank, first.host, first.what, first.code, self._output.tail(first.rank)
             )
             self._console.put("stderr", text.encode(errors="backslashreplace"))
         if self._trouble is not None:
+            if first is None:
+                self._log.add("failure", reason=self._trouble[0])
             self._say("stderr", self._trouble[0])
 
     def _cause(self) -> _Failure | None:

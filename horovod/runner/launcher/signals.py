@@ -12,6 +12,7 @@ from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+STACKS = signal.SIGQUIT  # Ctrl-\: where is every rank?
 
 
 @dataclass
@@ -33,7 +34,7 @@ class SignalReceiver:
                 pass  # the wake-up descriptor does the work
 
             self.previous_fd = signal.set_wakeup_fd(self.write.fileno(), warn_on_full_buffer=False)
-            for number in ENDING + PASSED_ON:
+            for number in (*ENDING, *PASSED_ON, STACKS):
                 # nohup and background jobs of scripts ignore a signal on purpose.
                 if signal.getsignal(number) != signal.SIG_IGN:
                     self.previous[number] = signal.signal(number, wake)

@@ -18,9 +18,11 @@ from horovod.runner import ssh
 from horovod.runner.agent.frames import Frame, Kind
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentError, AgentProcess, Turns, start_local, start_remote
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.host_keepalive import HostKeepalives
 from horovod.runner.launcher.output import Console
-from horovod.runner.launcher.signals import ENDING, PASSED_ON, SignalReceiver
+from horovod.runner.launcher.signals import ENDING, PASSED_ON, STACKS, SignalReceiver
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.plan.job_plan import Cluster
 from horovod.runner.processes import Sweep, become_subreaper, descendants
 
@@ -55,9 +57,18 @@ class Manner:
 class Supervision(ABC):
     """The launcher's one loop. What is to be done about an event is up to the policy, a subclass."""
 
-    def __init__(self, manner: Manner, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        manner: Manner,
+        console: Console | None = None,
+        events: EventLog | None = None,
+        stacks: StackRequests | None = None,
+    ) -> None:
         self._manner = manner
         self._console = console or Console()
+        self._log = events or EventLog()
+        self._log.warn = lambda text: self._say("stderr", text)
+        self._stacks = stacks or StackRequests(lambda: False)
         self._agents: list[AgentProcess] = []
         self._turns = Turns(_AT_A_TIME)
         self._signals = SignalReceiver()
@@ -79,6 +90,7 @@ class Supervision(ABC):
         become_subreaper()
         bystanders = set(descendants(os.getpid()))
         with self._signals as signals:
+            self._stacks.listen(self._log, signals.wake)
             try:
                 self._begin()
                 while not self._over():
@@ -245,6 +257,8 @@ class Supervision(ABC):
                 self._stop(KILL_AFTER)
         for number in signals.received():
             self._on_signal(number)
+        for text in self._stacks.answers():
+            self._console.put("stderr", text.encode(errors="backslashreplace"))
         for agent in self._agents:
             if not agent.closed:
                 agent.writer.flush()
@@ -294,9 +308,13 @@ class Supervision(ABC):
 
     def _on_signal(self, number: int) -> None:
         now = time.monotonic()
+        if number == STACKS and not self._stopping and (said := self._stacks.ask(now)):
+            self._say("stderr", said)
+            return
         if number in PASSED_ON:
             self._pass_on(number)
-        if number not in ENDING or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
+        ending = (*ENDING, STACKS)
+        if number not in ending or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
@@ -304,7 +322,11 @@ class Supervision(ABC):
             return
         self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
-        if number == signal.SIGINT and not self._stopping:
+        self._log.add("signal", signal=name)
+        if number == STACKS:
+            self._say("stderr", f"{name}: killing all processes")
+            self._stop(0.0)
+        elif number == signal.SIGINT and not self._stopping:
             self._say("stderr", f"{name}: interrupting all ranks; once more kills them")
             self._pass_on(number)
             self._stop_at = now + self._manner.grace_period

@@ -24,6 +24,7 @@ class HostPlan:
     With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker
     gets the payload on one descriptor and writes its result to another: see task.py. In an elastic
     job it ``stays`` without workers, which come and go, and ``rank`` is the number of a worker.
+    ``timeline``: the file after which the ranks' parts are named that the agent is to send back.
     """
 
     host: str
@@ -34,6 +35,7 @@ class HostPlan:
     resolve: bool = False
     task: bool = False
     term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
+    timeline: str = ""
     stays: bool = False
     preemption_grace: float = 30.0  # seconds that a host goes on after a SIGTERM, if it ``stays``
 

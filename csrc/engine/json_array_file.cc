@@ -1,0 +1,69 @@
+#include "engine/json_array_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace hvd {
+namespace {
+
+const std::string kEnd = "\n]\n";
+// A long write may be cut short where the process is killed, so each is short.
+constexpr size_t kWrite = 4096;
+
+Status trouble(const std::string& path, int error) {
+  return Status::invalid("Can't write the timeline file '" + path + "': " + std::strerror(error) + ".");
+}
+
+}  // namespace
+
+Status JsonArrayFile::open(const std::string& path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  path_ = path;
+  if (fd_ < 0) return trouble(path, errno);
+  end_ = 0;
+  first_ = true;
+  failure_ = write("[");
+  return failure_;
+}
+
+void JsonArrayFile::add(const std::string& entry) {
+  pending_ += first_ ? "\n" : ",\n";
+  pending_ += entry;
+  first_ = false;
+  if (pending_.size() >= kWrite) write_pending();
+}
+
+void JsonArrayFile::write_pending() {
+  if (failure_.ok() && !pending_.empty()) failure_ = write(pending_);
+  pending_.clear();
+}
+
+Status JsonArrayFile::flush() {
+  write_pending();
+  return failure_;
+}
+
+Status JsonArrayFile::write(const std::string& text) {
+  const std::string whole = text + kEnd;
+  const ssize_t written = pwrite(fd_, whole.data(), whole.size(), end_);
+  if (written == static_cast<ssize_t>(whole.size())) {
+    end_ += static_cast<int64_t>(text.size());
+    return {};
+  }
+  const int error = written < 0 ? errno : ENOSPC;
+  // There was room for this before.
+  if (end_ > 0 && pwrite(fd_, kEnd.data(), kEnd.size(), end_) > 0) [[maybe_unused]]
+    int cut = ftruncate(fd_, end_ + static_cast<int64_t>(kEnd.size()));
+  return trouble(path_, error);
+}
+
+void JsonArrayFile::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  pending_.clear();
+}
+
+}  // namespace hvd

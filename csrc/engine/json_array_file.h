@@ -1,0 +1,38 @@
+// A file with one JSON array that grows and is whole whenever one looks at it: the closing bracket is
+// replaced by what comes next and a new one, in one write.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace hvd {
+
+class JsonArrayFile {
+ public:
+  JsonArrayFile() = default;
+  ~JsonArrayFile() { close(); }
+  JsonArrayFile(const JsonArrayFile&) = delete;
+  JsonArrayFile& operator=(const JsonArrayFile&) = delete;
+
+  Status open(const std::string& path);
+  // An entry, to be written with the next ones.
+  void add(const std::string& entry);
+  // Writes what was added. After a failure the file stays what it was before, a whole array.
+  Status flush();
+  void close();
+
+ private:
+  void write_pending();
+  Status write(const std::string& text);
+
+  int fd_ = -1;
+  std::string path_;
+  int64_t end_ = 0;  // where the closing bracket's line begins
+  bool first_ = true;
+  std::string pending_;
+  Status failure_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,131 @@
+// What an engine tells about itself: progress, metrics, stacks, its last operations.
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <utility>
+
+#include "base/json.h"
+#include "engine/engine.h"
+
+namespace hvd {
+namespace {
+
+uint64_t processor_time() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<uint64_t>(used.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(used.tv_nsec);
+}
+
+uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+void Engine::make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers) {
+  Inspector::Sources sources;
+  sources.waiting = [this](double limit) { return coordinator_->waiting(limit); };
+  sources.late = [this] { return coordinator_->late(); };
+  sources.own_progress = [this] { return progress(); };
+  sources.ask = [this](int rank, uint32_t number, const std::string& reason) {
+    if (rank == 0) return stacks_.ask(number, reason);
+    if (watch_) watch_->post(rank, wire::encode_dump(number, reason));
+  };
+  inspector_ = std::make_unique<Inspector>(knobs, std::move(peers), std::move(sources), log_, &metrics_,
+                                           &notices_, abort_.get());
+}
+
+// On the watch's thread.
+Watch::Hooks Engine::hooks() {
+  Watch::Hooks hooks;
+  if (rank_ != 0) hooks.progress = [this] { return progress(); };
+  hooks.received = [this](int rank, wire::Message& message) {
+    if (message.type == wire::MessageType::kDump && rank_ != 0) stacks_.ask(message.id, message.text);
+    if (!inspector_) return;
+    if (message.type == wire::MessageType::kProgress) inspector_->progress(rank, message.progress);
+    if (message.type == wire::MessageType::kStacks)
+      inspector_->stacks(rank, message.id, message.how, message.text);
+  };
+  hooks.clock = [this](int rank, int64_t offset, uint64_t round_trip) {
+    if (recorder_.active()) recorder_.clock(rank, offset, round_trip);
+    if (inspector_) return inspector_->clock(rank, offset, round_trip);
+    metrics_.rtt_ns.set(round_trip);
+    metrics_.clock_offset_ns.set(static_cast<uint64_t>(offset));
+  };
+  return hooks;
+}
+
+wire::Progress Engine::progress() {
+  wire::Progress progress;
+  progress.steps = metrics_.steps.value();
+  for (size_t kind = 0; kind < Metrics::kKinds; ++kind) {
+    progress.operations += metrics_.operations[kind].value();
+    progress.bytes += metrics_.bytes[kind].value();
+  }
+  progress.blocked_ns = metrics_.blocked_ns.value();
+  progress.cpu_ns = processor_time();
+  progress.resident_bytes = resident_bytes();
+  progress.dropped = recorder_.dropped();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    progress.pending = pending_.size();
+  }
+  constexpr size_t kName = 96;  // what the longest name is cut to
+  RecentOperations::Latest latest = recent_.latest(now_ns());
+  progress.running_ns = latest.running;
+  progress.idle_ns = latest.idle;
+  progress.step_ns = metrics_.last_step_ns.value();
+  progress.name = latest.name.substr(0, kName);
+  return progress;
+}
+
+size_t Engine::metrics(uint64_t* values, size_t capacity) {
+  Metrics::Gauges gauges;
+  gauges.trace_dropped = recorder_.dropped();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gauges.pending = pending_.size();
+  }
+  return metrics_.values(gauges, values, capacity);
+}
+
+std::vector<Summary> Engine::summaries() {
+  if (inspector_) return inspector_->summaries();
+  Summary own;
+  own.progress = progress();
+  own.heard = std::chrono::steady_clock::now();
+  own.rtt_ns = metrics_.rtt_ns.value();
+  own.clock_offset_ns = static_cast<int64_t>(metrics_.clock_offset_ns.value());
+  return {own};
+}
+
+uint32_t Engine::ask_stacks(int rank, const std::string& reason) {
+  if (inspector_) return inspector_->ask_stacks(rank, reason);
+  if (rank >= 0 && rank != rank_) return 0;
+  const uint32_t number = kOwnQuestion | ++own_questions_;
+  stacks_.ask(number, reason);
+  return number;
+}
+
+// Of each rank, when the job fails: where it was then is often the answer.
+void Engine::tell_last_operations() {
+  constexpr size_t kTold = 10;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (shutdown_sent_ || !closed_.ok()) return;  // the end was near anyway
+  }
+  metrics_.failures.add();
+  const std::string last = recent_.text(kTold, now_ns()), reason = abort_->reason().text();
+  log_.debug("Aborted: " + reason);
+  if (!last.empty())
+    log_.warning("The last operations here before the failure, the latest first: " + last + ".");
+  notices_.push({HVD_EVENT_REPORT, rank_, 0, 0,
+                 R"({"event": "failure", "rank": )" + std::to_string(rank_) + R"(, "reason": )" +
+                     json_text(reason) + R"(, "last": )" + json_text(last) + "}"});
+}
+
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// The last operations of this rank, and the one that it runs: what it has to say when it stands still or
+// fails.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "wire/messages.h"
+
+namespace hvd {
+
+class RecentOperations {
+ public:
+  // Times are those of now_ns(). An operation ends when those who waited for it have been told.
+  void begin(std::shared_ptr<const wire::Agreement> first, uint64_t tensors, uint64_t bytes, uint64_t now);
+  void end(uint64_t now);
+
+  struct Latest {
+    std::string name;      // of its first tensor; empty if there was none yet
+    uint64_t running = 0;  // for so many nanoseconds; 0: it has ended
+    uint64_t idle = 0;     // for so many nanoseconds since its end, or since the start if there was none
+  };
+  Latest latest(uint64_t now) const;
+  // The last `count` in words, the latest first: "allreduce.x (4 bytes, 1.2 s ago)".
+  std::string text(size_t count, uint64_t now) const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<const wire::Agreement> first;
+    uint64_t tensors = 0, bytes = 0, begin = 0, end = 0;
+  };
+  static constexpr size_t kKept = 64;
+
+  mutable std::mutex mutex_;
+  std::array<Entry, kKept> entries_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace hvd

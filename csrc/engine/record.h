@@ -1,0 +1,65 @@
+// What the recorder keeps of each event: records of one size, as they stand in memory and in part files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd {
+
+// docs/timeline.md says what the fields of each kind mean.
+enum class RecordKind : uint16_t {
+  kSubmit = 1,
+  kReady = 2,
+  kRelease = 3,
+  kRunBegin = 4,
+  kTensor = 5,
+  kRunEnd = 6,
+  kWaitBegin = 9,
+  kWaitEnd = 10,
+  kStep = 11,
+  kMarkBegin = 12,
+  kMarkEnd = 13,
+  kMark = 14,
+  kClock = 15,
+  kWorld = 16,
+  kCycle = 17,
+  kFailed = 18,
+  kDropped = 19,
+  kAbort = 20,
+};
+
+struct Record {
+  uint64_t time = 0;  // nanoseconds of CLOCK_MONOTONIC
+  uint32_t operation = 0;
+  uint16_t set = 0, generation = 0;
+  uint32_t name = 0;
+  RecordKind kind{};
+  uint16_t extra = 0;
+  uint64_t bytes = 0;
+  uint64_t argument = 0;
+};
+static_assert(sizeof(Record) == 40, "part files have them as they are in memory");
+
+// What a name's number stands for.
+struct RecordedName {
+  static constexpr uint8_t kNone = 255;
+  static constexpr uint8_t kAdasum = 9;  // in the place of the kind: an allreduce, but shown by its own name
+
+  uint32_t number = 0;
+  bool mark = false;
+  uint8_t kind = kNone, type = kNone;  // of its first tensor
+  uint16_t tensors = 0;
+  std::vector<int64_t> shape;  // of its first tensor
+  std::string text;
+};
+
+// Who records.
+struct RecordedRank {
+  int rank = 0, size = 1, local_rank = 0;
+  int pid = 0;
+  std::string transport;
+  std::vector<std::string> hosts;  // [rank]
+};
+
+}  // namespace hvd

@@ -1,0 +1,150 @@
+#include "engine/record_file.h"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/json.h"
+#include "wire/codec.h"
+
+namespace hvd {
+namespace {
+
+constexpr char kMagic[] = {'H', 'V', 'D', 'P', 'A', 'R', 'T', '1'};
+
+constexpr std::array<uint32_t, 256> crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < table.size(); ++i) {
+    uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
+    table[i] = value;
+  }
+  return table;
+}
+
+int64_t nanoseconds(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string clock_source() {
+  std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string name;
+  file >> name;
+  return name;
+}
+
+// The files that this process has begun, and how many worlds it has recorded. A forked child has another
+// process id and begins anew.
+struct Begun {
+  std::mutex mutex;
+  std::set<std::pair<pid_t, std::string>> files;
+  int worlds = 0;
+};
+Begun& begun() {
+  static auto* instance = new Begun;  // never destroyed: other threads may still run at exit
+  return *instance;
+}
+
+std::string header(const RecordedRank& rank, int world) {
+  std::string text = R"({"version": 1, "rank": )" + std::to_string(rank.rank) + R"(, "size": )" +
+                     std::to_string(rank.size) + R"(, "local_rank": )" + std::to_string(rank.local_rank) +
+                     R"(, "host": )" + json_text(rank.hosts[static_cast<size_t>(rank.rank)]) +
+                     R"(, "pid": )" + std::to_string(rank.pid) + R"(, "hosts": [)";
+  for (size_t i = 0; i < rank.hosts.size(); ++i) text += (i ? ", " : "") + json_text(rank.hosts[i]);
+  return text + R"(], "transport": )" + json_text(rank.transport) + R"(, "world": )" + std::to_string(world) +
+         R"(, "time_ns": )" + std::to_string(nanoseconds(CLOCK_MONOTONIC)) + R"(, "epoch_ns": )" +
+         std::to_string(nanoseconds(CLOCK_REALTIME)) + R"(, "clock": )" + json_text(clock_source()) + "}";
+}
+
+}  // namespace
+
+uint32_t crc32(const uint8_t* data, size_t size) {
+  static constexpr std::array<uint32_t, 256> kTable = crc_table();
+  uint32_t crc = 0xFFFFFFFFu;
+  for (size_t i = 0; i < size; ++i) crc = kTable[(crc ^ data[i]) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
+
+Status RecordFile::open(const std::string& path, const RecordedRank& rank) {
+  int world = 0;
+  bool continued = false;
+  {
+    Begun& all = begun();
+    std::lock_guard<std::mutex> lock(all.mutex);
+    continued = !all.files.emplace(getpid(), path).second;
+    world = all.worlds++;
+  }
+  path_ = path;
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (continued ? 0 : O_TRUNC), 0666);
+  bool begins = fd_ >= 0 && lseek(fd_, 0, SEEK_END) == 0;  // also if somebody has removed the first part
+  if (fd_ < 0 || (begins && ::write(fd_, kMagic, sizeof kMagic) != sizeof kMagic)) {
+    Status status =
+        Status::invalid("Can't write the timeline's part '" + path + "': " + std::strerror(errno) + ".");
+    close();
+    return status;
+  }
+  return write(Block::kHeader, header(rank, world));
+}
+
+Status RecordFile::names(const std::vector<RecordedName>& names) {
+  if (names.empty()) return {};
+  wire::Writer out;
+  for (const RecordedName& name : names) {
+    const size_t length = std::min<size_t>(name.text.size(), UINT16_MAX);
+    const size_t dimensions = std::min<size_t>(name.shape.size(), UINT8_MAX);
+    out.number(name.number);
+    out.number<uint8_t>(name.mark ? 1 : 0);
+    out.number(name.kind);
+    out.number(name.type);
+    out.number(static_cast<uint8_t>(dimensions));
+    out.number(name.tensors);
+    out.number(static_cast<uint16_t>(length));
+    for (size_t i = 0; i < dimensions; ++i) out.number(name.shape[i]);
+    out.bytes().insert(out.bytes().end(), name.text.begin(),
+                       name.text.begin() + static_cast<ptrdiff_t>(length));
+  }
+  return write(Block::kNames, out.bytes().data(), out.bytes().size());
+}
+
+Status RecordFile::records(const std::vector<Record>& records) {
+  if (records.empty()) return {};
+  return write(Block::kRecords, reinterpret_cast<const uint8_t*>(records.data()),
+               records.size() * sizeof(Record));
+}
+
+Status RecordFile::end(uint64_t dropped, const std::string& reason) {
+  return write(Block::kEnd, R"({"dropped": )" + std::to_string(dropped) + R"(, "reason": )" +
+                                json_text(reason) + R"(, "time_ns": )" +
+                                std::to_string(nanoseconds(CLOCK_MONOTONIC)) + "}");
+}
+
+Status RecordFile::write(Block type, const std::string& text) {
+  return write(type, reinterpret_cast<const uint8_t*>(text.data()), text.size());
+}
+
+Status RecordFile::write(Block type, const uint8_t* data, size_t size) {
+  const uint32_t head[] = {static_cast<uint32_t>(type), static_cast<uint32_t>(size), crc32(data, size)};
+  iovec parts[] = {{const_cast<uint32_t*>(head), sizeof head}, {const_cast<uint8_t*>(data), size}};
+  const ssize_t written = writev(fd_, parts, 2);
+  if (written == static_cast<ssize_t>(sizeof head + size)) return {};
+  const int error = written < 0 ? errno : ENOSPC;
+  return Status::unknown("Can't write the timeline's part '" + path_ + "': " + std::strerror(error) + ".");
+}
+
+void RecordFile::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace hvd

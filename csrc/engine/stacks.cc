@@ -1,0 +1,138 @@
+#include "engine/stacks.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "base/thread.h"
+#include "hvd.h"
+
+namespace hvd {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(1);  // with Python
+constexpr int kSignalMilliseconds = 500;             // with the handler
+constexpr size_t kMostText = 64 << 10;
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+std::string thread_states() {
+  std::string text;
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return text;
+  while (dirent* entry = readdir(tasks)) {
+    if (entry->d_name[0] == '.') continue;
+    const std::string task = std::string("/proc/self/task/") + entry->d_name;
+    const std::string name = first_line(task + "/comm"), stat = first_line(task + "/stat");
+    const size_t end = stat.rfind(')');
+    const char state = end != std::string::npos && end + 2 < stat.size() ? stat[end + 2] : '?';
+    const std::string where = first_line(task + "/wchan");
+    text += name + ": " +
+            (state == 'R'   ? "runs"
+             : state == 'D' ? "waits for a device"
+                            : "sleeps") +
+            (where.empty() || where == "0" ? "" : " in " + where) + "\n";
+  }
+  closedir(tasks);
+  return text;
+}
+
+void Stacks::ask(uint32_t number, const std::string& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_) return;
+  asked_.push_back({number, reason});
+  if (!thread_.joinable()) thread_ = start_thread("hvd-stacks", [this] { run(); });
+  changed_.notify_all();
+}
+
+void Stacks::answered(uint32_t number, const std::string& text) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  answered_number_ = number;
+  answered_text_ = text.substr(0, kMostText);
+  changed_.notify_all();
+}
+
+void Stacks::use_signal(int signal, int pipe) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  signal_ = signal;
+  pipe_ = pipe;
+}
+
+void Stacks::stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Stacks::run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopped_ || !asked_.empty(); });
+    if (stopped_) return;
+    const Asked asked = std::move(asked_.front());
+    asked_.pop_front();
+    lock.unlock();
+    find(asked);
+    lock.lock();
+  }
+}
+
+void Stacks::find(const Asked& asked) {
+  if (notices_->attended()) {
+    notices_->push({HVD_EVENT_DUMP, 0, asked.number, 0, asked.reason});
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto answered = [&] { return stopped_ || answered_number_ == asked.number; };
+    changed_.wait_for(lock, kPatience, answered);
+    if (stopped_) return;
+    if (answered_number_ == asked.number) {
+      const std::string text = std::move(answered_text_);
+      lock.unlock();
+      return answer_(asked.number, HVD_STACKS_PYTHON, text);
+    }
+  }
+  const std::string text = by_signal();
+  if (!text.empty()) return answer_(asked.number, HVD_STACKS_SIGNAL, text);
+  answer_(asked.number, HVD_STACKS_STATES, thread_states());
+}
+
+std::string Stacks::by_signal() {
+  int signal = -1, pipe = -1;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    signal = signal_;
+    pipe = pipe_;
+  }
+  if (signal < 0 || pipe < 0) return "";
+  char buffer[4096];
+  while (read(pipe, buffer, sizeof buffer) > 0) {  // what an earlier one may have left; it does not block
+  }
+  if (kill(getpid(), signal) != 0) return "";
+  std::string text;
+  pollfd readable{pipe, POLLIN, 0};
+  // The handler writes it all without a pause; when nothing more comes for a moment, that was it.
+  while (text.size() < kMostText && poll(&readable, 1, text.empty() ? kSignalMilliseconds : 50) > 0) {
+    const ssize_t got = read(pipe, buffer, sizeof buffer);
+    if (got <= 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
+}  // namespace hvd

@@ -1,0 +1,93 @@
+"""What watches a job from the launcher: rank 0's news, the dashboard, the report."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from horovod.runner.dashboard.live import LiveModel
+from horovod.runner.launcher.job_record import JobRecord
+from horovod.runner.launcher.observation import Observation
+from horovod.runner.launcher.rendezvous import Rendezvous
+
+TOKEN = "token"
+
+
+def interval(args: argparse.Namespace) -> str:
+    """Seconds between two summaries of rank 0."""
+    return "1" if _dashboard_wanted(args) or args.report is not None else "10"
+
+
+class Observer:
+    """Everything that looks at one job."""
+
+    def __init__(self, args: argparse.Namespace, rendezvous: Rendezvous, record: JobRecord) -> None:
+        """ValueError or OSError if the dashboard can't be where it was wanted."""
+        self._report = None if args.report is None else Path(args.report)
+        self._model = LiveModel(lambda fields: record.events.add("step", **fields))
+        record.events.tell(self._model.event)
+        self.observation = Observation(rendezvous, record.events, self._model.summaries)
+        self._dashboard = None
+        if _dashboard_wanted(args):
+            from horovod.runner.dashboard.server import Dashboard
+
+            address, port = _address(args.dashboard_address)
+            token = secrets.token_urlsafe(24)
+            ask, names = self.observation.ask_stacks, [socket.gethostname()]
+            self._dashboard = Dashboard(self._model.snapshot, ask, token, address, port, names)
+            if not ipaddress.ip_address(address).is_loopback:
+                text = (
+                    "others on the network can reach the dashboard: it asks for the token, without encryption"
+                )
+                print(f"horovodrun: warning: {text}", file=sys.stderr)
+            print(f"horovodrun: dashboard: {self._dashboard.url}", file=sys.stderr, flush=True)
+            if record.path is not None:
+                _write_secret(record.path / TOKEN, token)
+                record.say(dashboard={"address": address, "port": self._dashboard.port})
+
+    @property
+    def totals(self) -> dict[str, object]:
+        return dict(self._model.totals)
+
+    def close(self) -> None:
+        """Writes the report; the dashboard ends with the launcher."""
+        if self._report is not None:
+            from horovod.runner.dashboard.server import report
+
+            try:
+                self._report.parent.mkdir(parents=True, exist_ok=True)
+                self._report.write_bytes(report(self._model.snapshot()))
+            except OSError as error:
+                print(f"horovodrun: the report {self._report}: {error.strerror}", file=sys.stderr)
+        if self._dashboard is not None:
+            self._dashboard.close()
+
+
+def _dashboard_wanted(args: argparse.Namespace) -> bool:
+    return bool(args.dashboard or args.dashboard_address is not None)
+
+
+def _address(text: str | None) -> tuple[str, int]:
+    if text is None:
+        return "127.0.0.1", 0
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"--dashboard-address {text}: give an address and a port, as 127.0.0.1:8080")
+    host = host.strip("[]")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(
+            f"--dashboard-address {text}: {host!r} is not an IP address of this machine"
+        ) from None
+    return host, int(port)
+
+
+def _write_secret(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)

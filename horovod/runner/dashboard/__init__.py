@@ -1,0 +1,1 @@
+"""What a running job shows of itself: a page, its data, and metrics for Prometheus."""

@@ -1,0 +1,54 @@
+"""The model of the job that runs, for several threads; it also writes a line of progress."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from horovod.runner.dashboard.model import Model, Snapshot
+
+_STEP_EVERY = 10.0  # seconds between "step" events
+
+
+class LiveModel:
+    """``progress`` is called with the fields of a "step" event, every ten seconds."""
+
+    def __init__(self, progress: Callable[[dict[str, Any]], None]) -> None:
+        self._lock = threading.Lock()
+        self._model = Model()
+        self._progress = progress
+        self._told: float | None = None
+        self.totals: dict[str, Any] = {}  # of rank 0, when it was last heard of
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """An event of the log."""
+        with self._lock:
+            self._model.event(event)
+
+    def summaries(self, now: float, ranks: Sequence[Mapping[str, Any]], user: Mapping[str, Any]) -> None:
+        """What rank 0 knows of all ranks."""
+        with self._lock:
+            self._model.summaries(now, ranks, user)
+            rates = self._model.snapshot(now)["rates"]
+        first = next((each for each in ranks if each["rank"] == 0), {})
+        self.totals = {"steps": first.get("steps", 0), "bytes": first.get("bytes", 0)}
+        if self._told is None:
+            self._told = now
+        if rates and self._totals_grow() and now >= self._told + _STEP_EVERY:
+            self._told = now
+            shown = {
+                "steps": first.get("steps", 0),
+                "rate": round(rates["steps_per_second"], 3),
+                "exposed": round(rates["exposed"], 3),
+            }
+            self._progress(shown)
+
+    def _totals_grow(self) -> bool:
+        return bool(self.totals.get("steps") or self.totals.get("bytes"))
+
+    def snapshot(self) -> Snapshot:
+        """A copy for a reader."""
+        with self._lock:
+            return self._model.snapshot(time.time())

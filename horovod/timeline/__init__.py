@@ -1,0 +1,1 @@
+"""Timelines of all ranks: merged into one file that viewers open, and explained in words."""

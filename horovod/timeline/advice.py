@@ -1,0 +1,151 @@
+"""What to do about it: a table of rules, the most costly first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from horovod.timeline.breakdown import Result
+
+MOST = 3
+_WORTH = 0.03  # of a step: what costs less is not mentioned
+_SYSTEMATIC = 0.6  # of all waiting for late ranks is for one
+_IDLE = 0.5  # of its compute time: a processor that works less waits for something
+
+
+class Advice(NamedTuple):
+    """A cause, what it costs in a step (ns), and what to do."""
+
+    cause: str
+    cost: float
+    sentence: str
+
+
+def slowest(result: Result) -> tuple[int, bool] | None:
+    """The rank that the others waited for longest, and whether it is mostly that one."""
+    total = sum(result.charged.values())
+    if not total:
+        return None
+    rank = max(result.charged, key=lambda each: result.charged[each])
+    return rank, result.charged[rank] >= _SYSTEMATIC * total
+
+
+def _slow_rank(result: Result) -> Advice | None:
+    found = slowest(result)
+    if found is None or not found[1]:
+        return None
+    rank = found[0]
+    mine = next(each for each in result.ranks if each.rank == rank)
+    others = [each for each in result.ranks if each.rank != rank]
+    why = "look at what else runs on its host, and at its share of the data"
+    usual = sum(each.data or 0.0 for each in others) / max(1, len(others))
+    if mine.data is not None and mine.data - usual > 0.5 * result.parts["late"]:
+        why = (
+            f"it waits {mine.data / 1e6:.0f} ms a step for its data: load it in the background, or elsewhere"
+        )
+    elif mine.cpu is not None and mine.cpu < _IDLE:
+        why = (
+            f"its processor works for it only {100 * mine.cpu:.0f} % of its own time: it waits, perhaps for "
+            "data (put the loader into \"with hvd.trace('data'):\" to know)"
+        )
+    return Advice("slow rank", result.charged[rank], f"Rank {rank} ({mine.host}) holds the others up: {why}.")
+
+
+def _imbalance(result: Result) -> Advice | None:
+    found = slowest(result)
+    if found is None or found[1]:
+        return None
+    return Advice(
+        "imbalance",
+        result.parts["late"],
+        "Ranks are late in turn: the work of a step differs from rank to rank. Even out batches (length of "
+        "sequences), and keep other programs off the processors.",
+    )
+
+
+def _input(result: Result) -> Advice | None:
+    with_data = [each for each in result.ranks if each.data is not None]
+    if len(with_data) < len(result.ranks):
+        return None
+    each = sum(rank.data or 0.0 for rank in with_data) / len(with_data)
+    return Advice(
+        "input",
+        each,
+        f"All ranks wait {each / 1e6:.0f} ms a step for data: load in the background (horovod.data), with "
+        "more workers, or prepare the data beforehand.",
+    )
+
+
+def _waiting(result: Result) -> Advice | None:
+    shares = [each.cpu for each in result.ranks if each.cpu is not None]
+    if len(shares) < len(result.ranks) or max(shares) >= _IDLE:
+        return None
+    if all(each.data is not None for each in result.ranks):
+        return None  # known better
+    found = slowest(result)
+    if found is not None and found[1] and result.charged[found[0]] > _WORTH * result.step:
+        return None  # one rank, not all
+    mean = sum(shares) / len(shares)
+    return Advice(
+        "idle",
+        (1 - mean) * result.parts["compute"],
+        f"The processors work only {100 * mean:.0f} % of the time between communication: other programs "
+        "use them, or the ranks wait, perhaps for data (put the loader into "
+        "\"with hvd.trace('data'):\" to know).",
+    )
+
+
+def _small(result: Result) -> Advice | None:
+    if result.small < 8 or result.small < 0.5 * result.operations:
+        return None
+    # Fused, they would cost about what two cost.
+    exposed = sum(result.parts[part] for part in ("queue", "control", "transfer"))
+    cost = min(exposed, result.small_seconds * (1 - 2 / result.small))
+    return Advice(
+        "small operations",
+        cost,
+        f"{result.small:.0f} operations a step have at most 64 KiB: submit tensors before waiting for the "
+        "first (allreduce_async, grouped_allreduce), so that they are fused, or use larger buckets.",
+    )
+
+
+def _network(result: Result) -> Advice | None:
+    if len(result.hosts) < 2 and result.transport != "tcp":
+        return None
+    rate = max((each[3] for each in result.classes), default=0.0)
+    return Advice(
+        "network",
+        result.parts["transfer"],
+        f"The network carries {result.step_bytes / 1e6:.1f} MB a step at {rate:.3g} GB/s: compress "
+        "(hvd.Compression.fp16 halves it), accumulate gradients over several batches, or use a quicker "
+        "interface (--network-interfaces).",
+    )
+
+
+def _names(result: Result) -> Advice | None:
+    if result.once < 0.5 or result.tensors < 1:
+        return None
+    return Advice(
+        "new names",
+        result.parts["queue"] + result.parts["control"],
+        f"{100 * result.once:.0f} % of the tensors' names come only once, so that nothing is remembered: "
+        "give tensors names that recur in every step.",
+    )
+
+
+RULES: tuple[Callable[[Result], Advice | None], ...] = (
+    _slow_rank,
+    _imbalance,
+    _input,
+    _waiting,
+    _small,
+    _network,
+    _names,
+)
+
+
+def advise(result: Result) -> list[Advice]:
+    """The causes that are worth a word, the most costly first, at most three."""
+    found = [advice for rule in RULES if (advice := rule(result)) is not None]
+    worth = [advice for advice in found if advice.cost > _WORTH * result.step]
+    return sorted(worth, key=lambda advice: -advice.cost)[:MOST]

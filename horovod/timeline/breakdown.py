@@ -1,0 +1,310 @@
+"""Where the time of the steps went, on every rank: pure functions over traces.
+
+An application thread that is blocked in a wait is *exposed* communication. Every moment of it is
+one of: an operation runs here (transfer); the awaited one lacks ranks (late); all have it, and it
+is not yet released (queue); anything else between (control). What is left of a step is compute. So
+the parts add up to the step by construction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from horovod.timeline import steps as stepping
+from horovod.timeline.clocks import HostClock
+from horovod.timeline.trace import Key, RankTrace
+
+PARTS = ("compute", "late", "queue", "control", "transfer")
+SMALL = 64 << 10  # bytes of an operation whose time is that of messages, not of data
+_CLASSES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
+_CLASS_NAMES = ("≤ 4 KiB", "≤ 64 KiB", "≤ 1 MiB", "≤ 16 MiB", "≤ 256 MiB", "> 256 MiB")
+_NAMED = 0.02  # of a step: less lag than this makes nobody the last
+
+Interval = tuple[float, float]
+
+
+@dataclass
+class RankResult:
+    """One rank's mean step; ns."""
+
+    rank: int
+    host: str
+    parts: dict[str, float]
+    hidden: float
+    cpu: float | None  # share of its own compute time in which the processor worked for it
+    data: float | None  # in marks named "data"; None without such marks
+
+
+@dataclass
+class Result:
+    """All ranks together; times are ns of a mean step unless said otherwise."""
+
+    ranks: list[RankResult]
+    hosts: list[str]
+    found_by: str
+    count: int  # of steps that were looked at
+    step: float
+    parts: dict[str, float]
+    hidden: float
+    last: dict[int, int] = field(default_factory=dict)  # steps in which the others waited for a rank
+    charged: dict[int, float] = field(default_factory=dict)  # what that cost the others, each
+    operations: float = 0.0  # in a step
+    tensors: float = 0.0
+    small: float = 0.0
+    small_seconds: float = 0.0  # control and transfer of small ones, exposed or not
+    operation_bytes: float = 0.0
+    step_bytes: float = 0.0
+    classes: list[tuple[str, int, float, float]] = field(default_factory=list)  # count, ms, GB/s
+    top: list[tuple[str, float]] = field(default_factory=list)
+    once: float = 0.0  # share of the names that came only once
+    transport: str = ""
+    dropped: int = 0
+    lost: list[int] = field(default_factory=list)  # ranks whose records end in the middle
+
+
+def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], transport: str) -> Result:
+    """ValueError if there are no steps to speak of."""
+    times, found_by = stepping.boundaries(traces)
+    spans = {rank: stepping.measured(each) for rank, each in times.items()}
+    count = min((len(each) for each in spans.values()), default=0)
+    if count == 0:
+        raise ValueError(found_by if found_by.startswith("no step") else "less than two steps were recorded")
+    arrivals = traces[min(traces)].arrivals
+    results: list[RankResult] = []
+    charged: dict[int, list[float]] = {rank: [0.0] * count for rank in traces}
+    waited: Counter[str] = Counter()
+    to_zero = {rank: clocks[trace.host] for rank, trace in traces.items()}
+    blocked = {rank: _union([(w.begin, w.end) for w in trace.waits]) for rank, trace in traces.items()}
+    for rank, trace in traces.items():
+        account = _Account(trace, to_zero[rank], arrivals)
+        span = spans[rank]
+        total = account.count(span)
+        for key, begin, end, index in account.late:
+            culprit = _culprit(key, arrivals, rank)
+            if culprit is None:
+                continue
+            # A rank that was blocked itself meanwhile is a victim, too.
+            lag = end - begin
+            clock, other = to_zero[rank], to_zero[culprit]
+            here = (clock(begin) - other.offset(begin), clock(end) - other.offset(end))
+            charged[culprit][index] += max(0.0, lag - _overlap(blocked[culprit], here))
+        waited.update(account.by_name)
+        results.append(
+            RankResult(
+                rank,
+                trace.host,
+                {part: total[part] / count for part in PARTS},
+                account.hidden / count,
+                _cpu(trace, span, total["compute"]),
+                _data(trace, span),
+            )
+        )
+    mean = _means(results)
+    step = sum(mean[part] for part in PARTS)
+    others = max(1, len(traces) - 1)
+    last: Counter[int] = Counter()
+    for index in range(count):
+        worst = max(charged, key=lambda each: charged[each][index])
+        if charged[worst][index] / others > _NAMED * step:
+            last[worst] += 1
+    result = Result(
+        ranks=results,
+        hosts=list(dict.fromkeys(trace.host for trace in traces.values())),
+        found_by=found_by,
+        count=count,
+        step=step,
+        parts=mean,
+        hidden=statistics.fmean(each.hidden for each in results),
+        last=dict(last),
+        charged={rank: sum(each) / count / others for rank, each in charged.items()},
+        transport=transport,
+        dropped=sum(trace.dropped for trace in traces.values()),
+        lost=[rank for rank, trace in traces.items() if trace.torn],
+        top=[(name, value / count / len(traces)) for name, value in waited.most_common(5)],
+    )
+    _look_at_operations(result, traces[min(traces)], spans[min(traces)], len(traces))
+    return result
+
+
+def _means(results: Sequence[RankResult]) -> dict[str, float]:
+    return {part: statistics.fmean(each.parts[part] for each in results) for part in PARTS}
+
+
+def _culprit(key: Key | None, arrivals: Mapping[Key, object], rank: int) -> int | None:
+    arrival = arrivals.get(key) if key is not None else None
+    ready = getattr(arrival, "ready", {})
+    if not ready:
+        return None
+    culprit = max(ready, key=lambda each: ready[each])
+    return None if culprit == rank else int(culprit)
+
+
+class _Account:
+    """The exposed time of one rank, moment by moment."""
+
+    def __init__(self, trace: RankTrace, clock: HostClock, arrivals: Mapping[Key, object]) -> None:
+        self._trace = trace
+        self._clock = clock
+        self._arrivals = arrivals
+        self._runs = _union([(op.begin, op.end) for op in trace.operations.values() if op.end is not None])
+        self.late: list[tuple[Key | None, float, float, int]] = []
+        self.by_name: Counter[str] = Counter()
+        self.hidden = 0.0
+
+    def count(self, span: Sequence[Interval]) -> dict[str, float]:
+        total = dict.fromkeys(PARTS, 0.0)
+        waits = self._waits(span)
+        starts = [wait[0] for wait in waits]
+        flight = _union(
+            [
+                (op.submit if op.submit is not None else op.begin, op.end)
+                for op in self._trace.operations.values()
+                if op.end is not None
+            ]
+        )
+        for index, (begin, end) in enumerate(span):
+            exposed = 0.0
+            for at in range(max(0, bisect_left(starts, begin) - 1), len(waits)):
+                wait_begin, wait_end, name, key = waits[at]
+                if wait_begin >= end:
+                    break
+                piece = (max(begin, wait_begin), min(end, wait_end))
+                if piece[1] > piece[0]:
+                    self._classify(piece, key, index, total)
+                    self.by_name[name] += int(piece[1] - piece[0])
+                    exposed += piece[1] - piece[0]
+            total["compute"] += end - begin - exposed
+            self.hidden += max(0.0, _overlap(flight, (begin, end)) - exposed)
+        return total
+
+    def _waits(self, span: Sequence[Interval]) -> list[tuple[float, float, str, Key | None]]:
+        """Blocked time without overlap. Adapters with callbacks have no waits: from the last submit
+        of a step to its last end."""
+        result: list[tuple[float, float, str, Key | None]] = []
+        if self._trace.waits:
+            until = float("-inf")
+            for wait in self._trace.waits:
+                if wait.end > until:
+                    result.append((max(until, wait.begin), wait.end, wait.name, wait.key))
+                    until = wait.end
+            return result
+        ends = sorted(
+            (op.end, op.tensors[0].name if op.tensors else "", op.key)
+            for op in self._trace.operations.values()
+            if op.end is not None
+        )
+        submits = [time for time, _, _ in self._trace.submits]
+        for begin, end in span:
+            at = bisect_left(submits, end)
+            last = [each for each in ends if begin <= each[0] <= end]
+            if at and submits[at - 1] >= begin and last and last[-1][0] > submits[at - 1]:
+                result.append((submits[at - 1], last[-1][0], last[-1][1], last[-1][2]))
+        return result
+
+    def _classify(self, piece: Interval, key: Key | None, step: int, total: dict[str, float]) -> None:
+        ready, release = self._moments(key)
+        at = piece[0]
+        for begin, end in [*_within(self._runs, piece), (piece[1], piece[1])]:
+            for part, limit in (("late", ready), ("queue", release), ("control", piece[1])):
+                until = min(max(at, limit), begin)
+                if until > at:
+                    total[part] += until - at
+                    if part == "late":
+                        self.late.append((key, at, until, step))
+                    at = until
+            total["transfer"] += end - begin
+            at = max(at, end)
+
+    def _moments(self, key: Key | None) -> Interval:
+        """When the last rank had the operation and when it was released, by this rank's clock."""
+        arrival = self._arrivals.get(key) if key is not None else None
+        ready = getattr(arrival, "ready", {})
+        if not ready:
+            return float("-inf"), float("-inf")
+        latest, release = max(ready.values()), getattr(arrival, "release", 0)
+        return latest - self._clock.offset(latest), release - self._clock.offset(release)
+
+
+def _cpu(trace: RankTrace, span: Sequence[Interval], compute: float) -> float | None:
+    """Of the compute time; waiting costs little of the processor's."""
+    by_time = {step.time: step.cpu for step in trace.steps}
+    first, last = by_time.get(int(span[0][0])), by_time.get(int(span[-1][1]))
+    if first is None or last is None or last <= first or compute <= 0:
+        return None
+    return (last - first) / compute
+
+
+def _data(trace: RankTrace, span: Sequence[Interval]) -> float | None:
+    marks = _union([(mark.begin, mark.end) for mark in trace.marks if mark.name == "data"])
+    if not marks:
+        return None
+    return sum(_overlap(marks, piece) for piece in span) / len(span)
+
+
+def _look_at_operations(result: Result, trace: RankTrace, span: Sequence[Interval], size: int) -> None:
+    begin, end = span[0][0], span[-1][1]
+    chosen = [op for op in trace.operations.values() if op.end is not None and begin <= op.begin < end]
+    if not chosen:
+        return
+    count = len(span)
+    result.operations = len(chosen) / count
+    result.tensors = sum(len(op.tensors) for op in chosen) / count
+    result.step_bytes = sum(op.bytes for op in chosen) / count
+    result.operation_bytes = result.step_bytes / result.operations
+    small = [op for op in chosen if op.bytes <= SMALL]
+    result.small = len(small) / count
+    # From the end of the one before it, at least: what a message costs besides its data.
+    ordered = sorted(chosen, key=lambda op: op.begin)
+    gaps: dict[Key, float] = {}
+    for before, after in itertools.pairwise(ordered):
+        submit = after.submit if after.submit is not None else after.begin
+        gaps[after.key] = max(0.0, after.begin - max(before.end or 0, submit))
+    result.small_seconds = sum(gaps.get(op.key, 0.0) + (op.end or 0) - op.begin for op in small) / count
+    by_class: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for op in chosen:
+        by_class[bisect_left(_CLASSES, op.bytes)].append((op.bytes, (op.end or 0) - op.begin))
+    factor = 2 * (size - 1) / size
+    for index, each in sorted(by_class.items()):
+        seconds = sum(time for _, time in each) / 1e9
+        rate = factor * sum(amount for amount, _ in each) / seconds / 1e9 if seconds else 0.0
+        result.classes.append(
+            (_CLASS_NAMES[index], len(each), statistics.median(t for _, t in each) / 1e6, rate)
+        )
+    names = Counter(tensor.name for op in trace.operations.values() for tensor in op.tensors)
+    result.once = sum(1 for each in names.values() if each == 1) / max(1, len(names))
+
+
+# -- intervals --
+
+
+def _union(intervals: Sequence[tuple[float, float]]) -> list[Interval]:
+    result: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        elif end > begin:
+            result.append((begin, end))
+    return result
+
+
+def _within(union: Sequence[Interval], piece: Interval) -> list[Interval]:
+    start = max(0, bisect_right(union, piece[0], key=_begin) - 1)
+    result: list[Interval] = []
+    for begin, end in union[start:]:
+        if begin >= piece[1]:
+            break
+        if end > piece[0]:
+            result.append((max(begin, piece[0]), min(end, piece[1])))
+    return result
+
+
+def _overlap(union: Sequence[Interval], piece: Interval) -> float:
+    return sum(end - begin for begin, end in _within(union, piece))
+
+
+_begin: Callable[[Interval], float] = lambda interval: interval[0]  # noqa: E731

@@ -1,0 +1,101 @@
+"""Timelines as files: parts are found and read, merged files written and read again."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from horovod.timeline import chrome
+from horovod.timeline.merge import World, merged
+from horovod.timeline.records import MAGIC, Part, PartError, read_parts
+
+_EMBEDDED = '\n"horovod": '
+
+
+def parts_beside(timeline: Path) -> list[Path]:
+    """The part files of a timeline, by rank."""
+    pattern = re.compile(re.escape(timeline.name) + r"\.rank(\d+)\.part")
+    found = [
+        (int(match[1]), path)
+        for path in timeline.parent.glob("*.part")
+        if (match := pattern.fullmatch(path.name)) is not None
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def load(paths: Sequence[Path]) -> list[Part]:
+    """What was recorded, from part files or merged ones. PartError and OSError name the file."""
+    parts: list[Part] = []
+    for path in paths:
+        data = path.read_bytes()
+        if data.startswith(MAGIC):
+            parts += read_parts(data, str(path))
+            continue
+        beside = parts_beside(path)
+        if beside:
+            parts += load(beside)
+        else:
+            parts += _from_merged(data, path)
+    return parts
+
+
+def _from_merged(data: bytes, path: Path) -> list[Part]:
+    if data.startswith(b"\x1f\x8b"):
+        data = gzip.decompress(data)
+    text = data.decode(errors="replace")
+    at = text.rfind(_EMBEDDED)
+    if at < 0:
+        raise PartError(
+            f"{path} has the records of rank 0 alone, or was not made by this Horovod: run the job with "
+            "'horovodrun --timeline FILE', which records all ranks"
+        )
+    embedded, _ = json.JSONDecoder().raw_decode(text, at + len(_EMBEDDED))
+    return [
+        part
+        for name, content in embedded["parts"].items()
+        for part in read_parts(zlib.decompress(base64.b64decode(content)), f"{path} ({name})")
+    ]
+
+
+def write_merged(
+    contents: Mapping[str, bytes], target: Path, window: tuple[int, int] | None = None
+) -> list[World]:
+    """Merges part files, given by name and content, into ``target``; compressed if it ends in .gz.
+
+    The target is replaced in one moment: whoever has the old file open keeps it. PartError, OSError.
+    """
+    parts = [part for name, data in contents.items() for part in read_parts(data, name)]
+    worlds = merged(parts)
+    embedded: dict[str, Any] = {
+        "version": 1,
+        "parts": {name: base64.b64encode(zlib.compress(data, 6)).decode() for name, data in contents.items()},
+        "clocks": [
+            {host: {"uncertainty_ns": clock.uncertainty, "note": clock.note} for host, clock in each.items()}
+            for each in (world.clocks for world in worlds)
+        ],
+    }
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        _write(new, chrome.write(worlds, embedded, window), target.name.endswith(".gz"))
+        os.replace(new, target)
+    finally:
+        new.unlink(missing_ok=True)
+    return worlds
+
+
+def _write(path: Path, pieces: Iterable[str], compressed: bool) -> None:
+    with open(path, "wb") as raw:
+        if not compressed:
+            for piece in pieces:
+                raw.write(piece.encode())
+            return
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+            for piece in pieces:
+                file.write(piece.encode())

@@ -1,0 +1,62 @@
+"""One timeline out of the parts of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from horovod.timeline import breakdown
+from horovod.timeline.clocks import HostClock, align
+from horovod.timeline.records import Part, epoch_shift, worlds
+from horovod.timeline.trace import RankTrace, build
+
+
+@dataclass
+class World:
+    """The ranks of one world, and their clocks."""
+
+    traces: dict[int, RankTrace]
+    clocks: dict[str, HostClock]
+    transport: str
+    size: int
+    epoch: int  # what to add to rank 0's clock for nanoseconds since 1970
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks without records."""
+        return [rank for rank in range(self.size) if rank not in self.traces]
+
+    def notes(self) -> list[str]:
+        """What a reader should know about the clocks and the records."""
+        found = [f"The clock of {host} is {clock.note}." for host, clock in self.clocks.items() if clock.note]
+        if self.missing:
+            found.append(f"There are no records of rank {', '.join(map(str, self.missing))}.")
+        return found
+
+    def explain(self) -> breakdown.Result:
+        """Where the time went. ValueError if there are no steps."""
+        return breakdown.analyse(self.traces, self.clocks, self.transport)
+
+
+def merged(parts: Iterable[Part]) -> list[World]:
+    """The worlds of a job in their order, each by the clock of its first rank's host."""
+    return [_world(world) for world in worlds(parts) if world]
+
+
+def _world(parts: Mapping[int, Part]) -> World:
+    traces = {rank: build(parts[rank]) for rank in sorted(parts)}
+    first = parts[min(parts)]
+    reference = epoch_shift(first.header)
+    guesses = {part.host: float(epoch_shift(part.header) - reference) for part in parts.values()}
+    return World(
+        traces,
+        align(traces, guesses),
+        str(first.header.get("transport", "")),
+        int(first.header.get("size", len(parts))),
+        reference,
+    )
+
+
+def longest(found: Iterable[World]) -> World:
+    """The world with the most operations: the one worth an explanation."""
+    return max(found, key=lambda world: sum(len(trace.operations) for trace in world.traces.values()))

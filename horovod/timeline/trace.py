@@ -1,0 +1,258 @@
+"""From records to what happened: operations, waits, steps and marks of one rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horovod.timeline import records as r
+from horovod.timeline.records import Name, Part, Record
+
+
+class Key(NamedTuple):
+    """An operation's identity: the same on all members of its process set."""
+
+    set: int
+    generation: int
+    number: int
+
+
+class Tensor(NamedTuple):
+    """A tensor of an operation on this rank; ``submit`` is None if its rank had joined."""
+
+    name: str
+    bytes: int
+    submit: int | None
+
+
+@dataclass
+class Operation:
+    """One operation as this rank ran it."""
+
+    key: Key
+    kind: int
+    bytes: int
+    begin: int
+    end: int | None = None  # None: it did not end
+    algorithm: int = 0
+    code: int = 0
+    tensors: list[Tensor] = field(default_factory=list)
+    phases: list[tuple[int, int, int, int]] = field(default_factory=list)  # phase, begin, end, bytes
+
+    @property
+    def submit(self) -> int | None:
+        """When the last of its tensors was submitted here."""
+        return max((tensor.submit for tensor in self.tensors if tensor.submit is not None), default=None)
+
+
+@dataclass
+class Arrival:
+    """What the coordinator saw of one operation, by rank 0's clock."""
+
+    release: int
+    fused: int
+    # For each rank when its last tensor of the operation arrived
+    ready: dict[int, int] = field(default_factory=dict)
+
+
+class Wait(NamedTuple):
+    """An application thread was blocked for an operation."""
+
+    begin: int
+    end: int
+    thread: int
+    name: str
+    key: Key | None  # None: it never ran
+
+
+class Step(NamedTuple):
+    """The end of a step of the training."""
+
+    time: int
+    number: int
+    cpu: int  # processor time of the process until then, ns
+
+
+class Mark(NamedTuple):
+    """What the user has named; ``end`` equals ``begin`` for an instant."""
+
+    name: str
+    begin: int
+    end: int
+    thread: int
+
+
+class ClockSample(NamedTuple):
+    """A measurement of the clock of rank 0's host: its time = ``time`` + ``offset``."""
+
+    time: int
+    offset: int
+    round_trip: int
+
+
+@dataclass
+class RankTrace:
+    """What one rank did."""
+
+    rank: int
+    host: str
+    pid: int
+    first: int  # time of the first and the last record
+    last: int
+    operations: dict[Key, Operation] = field(default_factory=dict)
+    submits: list[tuple[int, str, int]] = field(default_factory=list)  # time, name, bytes
+    waits: list[Wait] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    clock: list[ClockSample] = field(default_factory=list)
+    arrivals: dict[Key, Arrival] = field(default_factory=dict)  # rank 0 only
+    names: dict[str, Name] = field(default_factory=dict)
+    dropped: int = 0
+    reason: str = ""
+    torn: bool = False
+
+
+class _Builder:
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        header = part.header
+        begin = int(header["time_ns"])
+        self.trace = RankTrace(
+            part.rank,
+            part.host,
+            int(header["pid"]),
+            part.records[0].time if part.records else begin,
+            part.records[-1].time if part.records else begin,
+            names={name.text: name for name in part.names.values()},
+            dropped=part.dropped,
+            reason=part.reason,
+            torn=part.torn,
+        )
+        self._submitted: dict[int, int] = {}  # by handle, when
+        self._running: Operation | None = None
+        self._operation_of: dict[int, Key] = {}  # by handle
+        self._blocked: dict[int, tuple[Record, Key | None]] = {}  # by handle
+        self._marks: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._phases: dict[tuple[Key, int], int] = {}
+        self._votes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+
+    def build(self) -> RankTrace:
+        handlers = {
+            r.SUBMIT: self._submit,
+            r.READY: self._ready,
+            r.RELEASE: self._release,
+            r.RUN_BEGIN: self._run_begin,
+            r.TENSOR: self._tensor,
+            r.RUN_END: self._run_end,
+            r.PHASE_BEGIN: self._phase_begin,
+            r.PHASE_END: self._phase_end,
+            r.WAIT_BEGIN: self._wait_begin,
+            r.WAIT_END: self._wait_end,
+            r.STEP: self._step,
+            r.MARK_BEGIN: self._mark_begin,
+            r.MARK_END: self._mark_end,
+            r.MARK: self._mark,
+            r.CLOCK: self._clock,
+            r.DROPPED: self._dropped,
+        }
+        for record in self._part.records:
+            handler = handlers.get(record.kind)
+            if handler is not None:
+                handler(record)
+        for record, key in self._blocked.values():  # a rank that was killed while it waited
+            self.trace.waits.append(Wait(record.time, self.trace.last, record.extra, self._text(record), key))
+        self.trace.waits.sort()
+        return self.trace
+
+    def _text(self, record: Record) -> str:
+        name = self._part.names.get(record.name)
+        return "" if name is None else name.text
+
+    @staticmethod
+    def _key(record: Record) -> Key:
+        return Key(record.set, record.generation, record.operation)
+
+    def _submit(self, record: Record) -> None:
+        self._submitted[record.argument] = record.time
+        self._operation_of.pop(record.argument, None)  # handles are used again
+        self.trace.submits.append((record.time, self._text(record), record.bytes))
+
+    def _ready(self, record: Record) -> None:
+        # The first vote counts until the release; a later one is for the next time.
+        self._votes[record.set, record.name].setdefault(record.argument, record.time)
+
+    def _release(self, record: Record) -> None:
+        key = self._key(record)
+        arrival = self.trace.arrivals.setdefault(key, Arrival(record.time, record.argument))
+        arrival.release = max(arrival.release, record.time)
+        votes = self._votes.pop((record.set, record.name), {})
+        for rank, time in votes.items():
+            arrival.ready[rank] = max(arrival.ready.get(rank, 0), time)
+
+    def _run_begin(self, record: Record) -> None:
+        self._running = Operation(self._key(record), record.extra, record.bytes, record.time)
+        self.trace.operations[self._running.key] = self._running
+
+    def _tensor(self, record: Record) -> None:
+        key = self._key(record)
+        operation = self.trace.operations.get(key)
+        if operation is None:
+            return
+        submit = self._submitted.pop(record.argument, None) if record.argument else None
+        operation.tensors.append(Tensor(self._text(record), record.bytes, submit))
+        if record.argument:
+            self._operation_of[record.argument] = key
+            blocked = self._blocked.get(record.argument)
+            if blocked is not None:
+                self._blocked[record.argument] = (blocked[0], key)
+
+    def _run_end(self, record: Record) -> None:
+        operation = self.trace.operations.get(self._key(record))
+        if operation is not None:
+            operation.end, operation.algorithm, operation.code = record.time, record.extra, record.signed
+
+    def _phase_begin(self, record: Record) -> None:
+        self._phases[self._key(record), record.extra] = record.time
+
+    def _phase_end(self, record: Record) -> None:
+        key = self._key(record)
+        begin = self._phases.pop((key, record.extra), None)
+        operation = self.trace.operations.get(key)
+        if begin is not None and operation is not None:
+            operation.phases.append((record.extra, begin, record.time, record.bytes))
+
+    def _wait_begin(self, record: Record) -> None:
+        self._blocked[record.argument] = (record, self._operation_of.get(record.argument))
+
+    def _wait_end(self, record: Record) -> None:
+        blocked = self._blocked.pop(record.argument, None)
+        if blocked is not None:
+            begin, key = blocked
+            self.trace.waits.append(Wait(begin.time, record.time, begin.extra, self._text(begin), key))
+
+    def _step(self, record: Record) -> None:
+        self.trace.steps.append(Step(record.time, record.bytes, record.argument))
+
+    def _mark_begin(self, record: Record) -> None:
+        self._marks[record.name, record.argument].append(record.time)
+
+    def _mark_end(self, record: Record) -> None:
+        begun = self._marks[record.name, record.argument]
+        if begun:
+            self.trace.marks.append(Mark(self._text(record), begun.pop(), record.time, record.argument))
+
+    def _mark(self, record: Record) -> None:
+        self.trace.marks.append(Mark(self._text(record), record.time, record.time, record.argument))
+
+    def _clock(self, record: Record) -> None:
+        if record.extra == 0:
+            self.trace.clock.append(ClockSample(record.time, record.signed, record.bytes))
+
+    def _dropped(self, record: Record) -> None:
+        self.trace.dropped = max(self.trace.dropped, record.argument)
+
+
+def build(part: Part) -> RankTrace:
+    """What a rank did, by its own clock."""
+    return _Builder(part).build()

@@ -1,0 +1,81 @@
+"""hvd.metrics(): the numbers of the engine under their names, and that they are right."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from runner_util import horovodrun
+
+from horovod.common.metrics import arranged
+
+PROGRAM = """
+import time
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+before = hvd.metrics()
+for step in range(7):
+    hvd.allreduce(np.ones(1000, np.float32), name="x")
+    hvd.mark_step()
+hvd.broadcast(np.ones(10), 0, name="y")
+hvd.observe(samples=64, loss=0.25)
+hvd.observe(samples=36)
+now = hvd.metrics()
+assert now["operations_total"]["allreduce"] - before["operations_total"]["allreduce"] == 7, now
+assert now["bytes_total"]["allreduce"] - before["bytes_total"]["allreduce"] == 7 * 4000, now
+assert now["operations_total"]["broadcast"] - before["operations_total"]["broadcast"] == 1
+assert now["steps_total"] == 7 and now["step_seconds"]["count"] == 6, now
+assert now["cache_hits_total"] >= 6 and now["cache_misses_total"] >= 2
+assert now["blocked_seconds_total"] > 0
+assert sum(each["count"] for each in now["operation_seconds"].values()) >= 8
+assert now["samples_total"] == 100 and now["user"] == {"loss": 0.25}
+times = []
+for _ in range(200):
+    begin = time.perf_counter()
+    hvd.metrics()
+    times.append(time.perf_counter() - begin)
+print("took", 1e6 * sorted(times)[100])
+if hvd.rank() == 0:
+    deadline = time.monotonic() + 30
+    while sorted(hvd.metrics(all_ranks=True)["ranks"]) != [0, 1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+else:
+    try:
+        hvd.metrics(all_ranks=True)
+    except ValueError as error:
+        assert "rank 0" in str(error)
+    else:
+        raise AssertionError
+hvd.barrier()
+hvd.shutdown()
+hvd.init()
+assert hvd.metrics()["operations_total"]["allreduce"] >= now["operations_total"]["allreduce"]
+assert hvd.metrics()["resets_total"] == 1
+print("fine")
+"""
+
+
+def test_numbers_get_their_names() -> None:
+    names = ["operations.allreduce", "blocked_ns", "pending", "clock_offset_ns", "step_seconds.0"]
+    names += ["step_seconds.1", "step_seconds.sum_ns"]
+    values = [3, 2_000_000_000, 4, (1 << 64) - 5_000_000_000, 1, 2, 9_000_000_000]
+    found = arranged(names, values, {"operations.allreduce": 10, "pending": 100, "step_seconds.1": 1})
+    assert found["operations_total"] == {"allreduce": 13}
+    assert found["blocked_seconds_total"] == pytest.approx(2.0)
+    assert found["pending_operations"] == 4 and found["clock_offset_seconds"] == pytest.approx(-5.0)
+    assert found["step_seconds"] == {
+        "buckets": {2e-6: 1, float("inf"): 4},
+        "sum": pytest.approx(9.0),
+        "count": 4,
+    }
+
+
+def test_they_count_what_the_program_did(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    result = horovodrun("-np", "2", sys.executable, "program.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("fine") == 2

@@ -1,0 +1,89 @@
+"""What rank 0 tells while a job runs: figures, stacks, and lines of the event log."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+from runner_util import Launcher, horovodrun
+
+PROGRAM = """
+import time
+import numpy as np
+import horovod.numpy as hvd
+
+def wait_here():
+    print("up", flush=True)
+    while True:
+        hvd.allreduce(np.ones(1000), name="x")
+        hvd.mark_step()
+        time.sleep(0.02)
+
+hvd.init()
+wait_here()
+"""
+
+
+class Watched:
+    """A training with a dashboard."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "program.py").write_text(PROGRAM)
+        self.env = {"XDG_STATE_HOME": str(directory / "state")}
+        flags = ["-np", "2", "--dashboard", sys.executable, "program.py"]
+        self.launcher = Launcher(*flags, cwd=directory, env=self.env)
+        assert self.launcher.process.stderr is not None
+        line = self.launcher.process.stderr.readline().decode()
+        found = re.search(r"dashboard: (\S+)", line)
+        assert found, line
+        self.url = urlsplit(found[1])
+        self.launcher.wait_for(2, "up")
+
+    def get(self, path: str) -> bytes:
+        connection = http.client.HTTPConnection(self.url.netloc, timeout=20)
+        connection.request("GET", self.url.path + path)
+        return connection.getresponse().read()
+
+    def wait_for(self, condition: Any, seconds: float = 40.0) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while True:
+            snapshot: dict[str, Any] = json.loads(self.get("/state"))
+            if condition(snapshot):
+                return snapshot
+            assert time.monotonic() < deadline, snapshot
+            time.sleep(0.1)
+
+
+def test_figures_stacks_and_the_end(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    snapshot = job.wait_for(lambda s: s["rates"].get("steps_per_second", 0) > 1 and len(s["ranks"]) == 2)
+    assert snapshot["job"]["transport"] == "shm"
+    both = job.wait_for(lambda s: all((rank.get("memory") or 0) > 10**6 for rank in s["ranks"]))["ranks"]
+    assert all(rank["state"] == "running" and rank["steps"] > 0 for rank in both)
+    families = {f.name: f for f in text_string_to_metric_families(job.get("/metrics").decode())}
+    assert all(sample.value > 0 for sample in families["horovod_steps"].samples)
+    # Ctrl-\ at the launcher, and the same from another shell.
+    time.sleep(0.5)
+    result = horovodrun("--stack-dump", env=job.env)
+    assert result.returncode == 0, result.stderr
+    for rank in (0, 1):
+        assert re.search(rf"rank {rank} \(localhost, pid \d+\):\n.*program.py:\d+ wait_here", result.stdout)
+    stacks = job.wait_for(lambda s: len(s["stacks"]) == 2)["stacks"]
+    assert all("wait_here" in each["text"] for each in stacks)
+    job.launcher.process.send_signal(signal.SIGTERM)
+    finished = job.launcher.finish()
+    assert finished.returncode == 143 and "wait_here" in finished.stderr
+    (file,) = (tmp_path / "state").glob("horovod/jobs/*/events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    names = [event["event"] for event in events]
+    assert names.index("world") < names.index("stacks") < names.index("signal") < names.index("job_end")
+    assert events[-1]["steps"] > 0 and events[-1]["bytes"] > 0
+    assert job.url.path.strip("/") not in file.read_text()  # the token

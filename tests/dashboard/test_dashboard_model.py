@@ -1,0 +1,114 @@
+"""The model of a job: a pure function of events and summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from horovod.runner.dashboard.live import LiveModel
+from horovod.runner.dashboard.model import Model
+from horovod.runner.dashboard.prometheus import exposition
+
+START = {"event": "job_start", "time": 100.0, "np": 2, "hosts": {"a": [0], 'b "x"\\': [1]}, "command": ["t"]}
+
+
+def summary(rank: int, steps: int, blocked: float, late: float = 0.0) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "age": 0.25,
+        "steps": steps,
+        "operations": 2 * steps,
+        "bytes": 1000 * steps,
+        "blocked_ns": int(blocked * 1e9),
+        "cpu_ns": int(steps * 0.05 * 1e9),
+        "resident_bytes": 5 << 20,
+        "pending": 1,
+        "running": "grad.1",
+        "running_ns": 2_000_000,
+        "last_ready": 7 * rank,
+        "late_ns": int(late * 1e9),
+        "rtt_ns": 30_000,
+        "step_ns": 100_000_000,
+    }
+
+
+def started() -> Model:
+    model = Model()
+    model.event(START)
+    for rank, host in ((0, "a"), (1, 'b "x"\\')):
+        model.event({"event": "rank_started", "time": 101.0, "rank": rank, "host": host, "pid": 40 + rank})
+    return model
+
+
+def running() -> Model:
+    model = started()
+    for second in range(10):
+        both = [summary(0, 10 * second, 0.2 * second), summary(1, 10 * second, 0.4 * second, 0.1 * second)]
+        model.summaries(110.0 + second, both, {"loss": 0.5})
+    return model
+
+
+def state(model: Model, rank: int, now: float = 119.5) -> str:
+    return str(model.snapshot(now)["ranks"][rank]["state"])
+
+
+def test_states_of_a_rank() -> None:
+    model = Model()
+    model.event(START)
+    assert state(model, 1) == "starting"
+    model = started()
+    assert state(model, 1) == "running"
+    model.event({"event": "stall", "time": 103.0, "missing": [{"rank": 1}]})
+    assert state(model, 1) == "stalled" and state(model, 0) == "running"
+    model.event({"event": "stall_resolved", "time": 104.0})
+    assert state(model, 1) == "running"
+    model.event({"event": "rank_exit", "time": 105.0, "rank": 1, "code": -9, "what": "was ended by signal 9"})
+    model.event({"event": "rank_exit", "time": 105.0, "rank": 0, "code": 0, "what": "exited with code 0"})
+    assert (state(model, 1), state(model, 0)) == ("failed", "ended")
+    lost = started()
+    lost.event({"event": "host_lost", "time": 105.0, "host": "b", "ranks": [1]})
+    assert state(lost, 1) == "failed"
+
+
+def test_rates_come_from_counters() -> None:
+    snapshot = running().snapshot(119.5)
+    assert snapshot["rates"]["steps_per_second"] == pytest.approx(10)
+    assert snapshot["rates"]["exposed"] == pytest.approx(0.2)
+    assert snapshot["rates"]["cpu"] == pytest.approx(0.5)
+    rank = snapshot["ranks"][1]
+    assert rank["exposed"] == pytest.approx(0.4) and rank["memory"] == 5 << 20 and rank["steps"] == 90
+    assert rank["running"] == "grad.1" and rank["running_seconds"] == pytest.approx(0.002)
+    assert len(snapshot["history"]) == 10
+    assert snapshot["history"][-1][1:] == [pytest.approx(10), pytest.approx(0.3), pytest.approx(10_000)]
+    assert snapshot["stragglers"][0]["rank"] == 1 and len(snapshot["stragglers"]) == 1
+
+
+def test_silence_is_told_and_an_end_is_not_silence() -> None:
+    model = running()
+    assert model.snapshot(120.0)["silent"] is False
+    assert model.snapshot(124.0)["silent"] is True
+    model.event({"event": "job_end", "time": 125.0, "code": 0, "seconds": 25.0})
+    assert model.snapshot(130.0)["silent"] is False and model.snapshot(130.0)["over"] is True
+
+
+def test_prometheus_reads_the_text() -> None:
+    families = {f.name: f for f in text_string_to_metric_families(exposition(running().snapshot(119.5)))}
+    steps = {sample.labels["rank"]: sample for sample in families["horovod_steps"].samples}
+    assert steps["1"].value == 90 and steps["1"].labels["host"] == 'b "x"\\'
+    assert families["horovod_steps"].type == "counter"
+    assert [sample.value for sample in families["horovod_up"].samples] == [1, 1]
+    assert families["horovod_exposed_ratio"].samples[1].value == pytest.approx(0.4)
+    labels = {name for f in families.values() for sample in f.samples for name in sample.labels}
+    assert labels == {"rank", "host", "size"}  # never a tensor's name
+
+
+def test_progress_is_an_event_every_ten_seconds() -> None:
+    told: list[dict[str, Any]] = []
+    live = LiveModel(told.append)
+    for second in range(25):
+        live.summaries(100.0 + second, [summary(0, 10 * second, 0.0)], {})
+    assert [event["steps"] for event in told] == [100, 200]
+    assert told[0]["rate"] == pytest.approx(10)
+    assert live.totals == {"steps": 240, "bytes": 240_000}

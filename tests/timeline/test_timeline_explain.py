@@ -1,0 +1,156 @@
+"""The breakdown of steps, who is late, and what is advised: planted cases are named first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from synthetic import MS, US, Host, Job
+
+from horovod.timeline.advice import advise
+from horovod.timeline.breakdown import PARTS, Result, analyse
+from horovod.timeline.clocks import align
+from horovod.timeline.text import as_json, comparison, sentences, table
+from horovod.timeline.trace import build
+
+ONE = [Host("a")] * 4
+TWO = [Host("a"), Host("a"), Host("b", 3_000 * MS, 50e-6), Host("b", 3_000 * MS, 50e-6)]
+
+
+def explained(job: Job) -> Result:
+    parts = job.parts()
+    traces = {part.rank: build(part) for part in parts}
+    return analyse(traces, align(traces, {}), parts[0].header["transport"])
+
+
+def first_cause(result: Result) -> str:
+    advice = advise(result)
+    return advice[0].cause if advice else ""
+
+
+@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("hosts", [ONE, TWO])
+def test_the_parts_add_up_to_the_step_on_every_rank(marks: bool, hosts: list[Host]) -> None:
+    random.seed(1)
+    lengths = [random.randint(20, 60) * MS for _ in range(1000)]
+    job = Job(hosts, marks=marks, compute=lambda rank, step: lengths[(7 * step + rank) % 1000])
+    job.heartbeat = lambda number: 50 * US
+    result = explained(job)
+    assert result.count == 49
+    for each in result.ranks:
+        assert sum(each.parts.values()) == pytest.approx(result.step, rel=0.01)
+        assert all(value >= 0 for value in each.parts.values())
+    assert sum(result.parts.values()) == pytest.approx(result.step)
+    # One operation of 5 ms in each step, and 50 µs before it.
+    assert result.parts["transfer"] == pytest.approx(5 * MS, rel=0.05)
+    assert result.parts["control"] < 0.3 * MS
+
+
+def test_exposed_and_hidden_communication() -> None:
+    result = explained(Job(ONE, compute=lambda rank, step: 40 * MS))
+    assert result.step == pytest.approx(45.1 * MS, rel=0.01)
+    assert result.parts["compute"] == pytest.approx(40 * MS, rel=0.01)
+    assert result.parts["late"] < 0.1 * MS
+    assert result.hidden < 0.1 * MS
+
+
+def test_a_rank_that_sleeps_is_named() -> None:
+    """Rank 1 needs 20 ms more in every step, in which its processor has nothing to do."""
+    job = Job(TWO, compute=lambda rank, step: 60 * MS if rank == 1 else 40 * MS)
+    job.busy = lambda rank, step: 0.3 if rank == 1 else 1.0
+    job.heartbeat = lambda number: 50 * US
+    result = explained(job)
+    assert first_cause(result) == "slow rank"
+    assert result.last == {1: 49}
+    assert result.charged[1] == pytest.approx(20 * MS, rel=0.05)
+    words = "\n".join(sentences(result))
+    assert "Rank 1 (a) was last in 49 of 49 steps; the others waited 20 ms" in words
+    assert "only 30 % of its own time" in words
+
+
+def test_a_rank_that_waits_for_its_data_is_named() -> None:
+    job = Job(ONE, compute=lambda rank, step: 60 * MS if rank == 2 else 40 * MS)
+    job.data = lambda rank, step: 22 * MS if rank == 2 else 2 * MS
+    result = explained(job)
+    assert first_cause(result) == "slow rank"
+    assert "it waits 22 ms a step for its data" in advise(result)[0].sentence
+
+
+def test_ranks_that_are_late_in_turn() -> None:
+    job = Job(ONE, compute=lambda rank, step: 60 * MS if step % 4 == rank else 40 * MS)
+    result = explained(job)
+    assert first_cause(result) == "imbalance"
+    assert all(count < 20 for count in result.last.values())
+
+
+def test_a_loader_that_sleeps() -> None:
+    job = Job(ONE, data=lambda rank, step: 30 * MS)
+    result = explained(job)
+    assert first_cause(result) == "input" and "30 ms a step for data" in advise(result)[0].sentence
+
+
+def test_a_loader_that_nobody_has_marked() -> None:
+    result = explained(Job(ONE, busy=lambda rank, step: 0.2))
+    assert first_cause(result) == "idle" and "perhaps" in advise(result)[0].sentence
+
+
+def test_a_thousand_tiny_tensors() -> None:
+    job = Job(ONE, steps=15, tensors=1000, fused=1, bytes=64, transfer=30 * US, control=10 * US)
+    result = explained(job)
+    assert first_cause(result) == "small operations"
+    assert result.operations == pytest.approx(1000) and "1000 operations a step" in advise(result)[0].sentence
+
+
+def test_a_slow_network() -> None:
+    """4 MB over 10 Mbit/s."""
+    job = Job(TWO, steps=15, transfer=4_800 * MS, transport="hierarchical")
+    job.heartbeat = lambda number: 50 * US
+    result = explained(job)
+    assert first_cause(result) == "network" and "compress" in advise(result)[0].sentence
+
+
+def test_names_that_never_recur() -> None:
+    job = Job(ONE, control=20 * MS, names=lambda step, tensor: f"noname.{4 * step + tensor}")
+    result = explained(job)
+    assert "new names" in [advice.cause for advice in advise(result)]
+
+
+def test_without_marks_and_without_names_there_are_no_steps() -> None:
+    job = Job(ONE, marks=False, names=lambda step, tensor: f"noname.{4 * step + tensor}")
+    with pytest.raises(ValueError, match="no name recurs"):
+        explained(job)
+
+
+def test_a_good_job_gets_no_advice() -> None:
+    result = explained(Job(ONE, transfer=500 * US))
+    assert advise(result) == [] and "Nothing stands out" in sentences(result)[-1]
+
+
+def test_callbacks_have_no_waits() -> None:
+    """TensorFlow is never blocked: exposed is from the last submit to the last end."""
+    parts = Job(ONE).parts()
+    for part in parts:
+        part.records = [record for record in part.records if record.kind not in (9, 10)]
+    traces = {part.rank: build(part) for part in parts}
+    result = analyse(traces, align(traces, {}), "shm")
+    assert result.parts["transfer"] == pytest.approx(5 * MS, rel=0.05)
+
+
+def test_the_text_the_table_and_the_json_agree() -> None:
+    result = explained(Job(ONE))
+    assert "49 steps of 45 ms on 4 ranks. Compute 40 ms, exposed communication 5.1 ms" in sentences(result)[0]
+    lines = table(result)
+    assert sum(line.startswith(("0 ", "1 ", "2 ", "3 ")) for line in lines) == 4
+    assert any("≤ 16 MiB" in line for line in lines)
+    data = as_json(result)
+    assert data["steps"] == 49 and data["size"] == 4
+    assert sum(data["parts"].values()) == pytest.approx(data["step"])
+    assert set(data["parts"]) == set(PARTS)
+
+
+def test_against_another_timeline() -> None:
+    before, now = explained(Job(ONE)), explained(Job(ONE, transfer=15 * MS))
+    lines = comparison(now, before)
+    assert lines[0] == "A step takes 55 ms instead of 45: 22 % slower."
+    assert lines[1] == "transfer: 5.0 → 15 ms" and len(lines) == 2
+    assert comparison(now, now)[0].endswith("as before.")

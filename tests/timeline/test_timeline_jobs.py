@@ -1,0 +1,110 @@
+"""Real jobs with horovodrun --timeline: one file of all ranks, and what made them slow is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runner_util import horovodrun
+from test_timeline_merge import check_nesting
+
+from horovod.timeline.__main__ import main
+
+TRAIN = Path(__file__).with_name("train.py")
+
+
+def run(directory: Path, *arguments: str, np: int = 2) -> tuple[str, dict[str, Any]]:
+    """What horovodrun said, and the explanation as data."""
+    flags = ["-np", str(np), "--timeline", "t.json", "--no-event-log"]
+    result = horovodrun(*flags, sys.executable, str(TRAIN), *arguments, cwd=directory, seconds=150)
+    assert result.returncode == 0, result.stderr
+    return result.stderr, json.loads((directory / "t.json").read_text())
+
+
+def explained(directory: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["explain", "--json", str(directory / "t.json")]) == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def test_all_ranks_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said, document = run(tmp_path, "--steps", "24")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]  # no parts are left
+    events = document["traceEvents"]
+    check_nesting(events)
+    runs = [event for event in events if event["ph"] == "X" and event["name"] == "ALLREDUCE"]
+    assert {event["pid"] for event in runs} == {1, 2}
+    assert any(event["name"].startswith("wait allreduce.grad.") for event in events)
+    lines = [line for line in said.splitlines() if line.startswith("horovodrun: ")]
+    assert "timeline of 2 ranks" in lines[0] and "steps of" in lines[1] and len(lines) <= 7
+    data = explained(tmp_path, capsys)
+    assert data["size"] == 2 and data["steps"] == 13
+    for rank in data["ranks"]:
+        assert sum(rank["parts"].values()) == pytest.approx(data["step"], rel=0.05)
+
+
+def test_a_rank_that_sleeps_is_the_first_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "--steps", "30", "--late-rank", "1", "--late", "0.06")
+    data = explained(tmp_path, capsys)
+    assert data["advice"][0]["cause"] == "slow rank"
+    assert data["last"]["1"] >= 0.8 * data["steps"]
+    assert data["waited_for"]["1"] > 0.04
+
+
+def test_tiny_tensors_are_the_first_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--tensors",
+        "1000",
+        "--numbers",
+        "16",
+        "--steps",
+        "14",
+        "--one-by-one",
+        "--compute",
+        "0.001",
+    ]
+    run(tmp_path, *arguments)
+    data = explained(tmp_path, capsys)
+    assert "small operations" in [advice["cause"] for advice in data["advice"]]
+    assert data["operations"] == pytest.approx(1000, rel=0.05)
+
+
+def test_a_job_that_records_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.json.rank7.part").write_bytes(b"of an earlier job")
+    result = horovodrun("-np", "1", "--timeline", "t.json", "true", cwd=tmp_path)
+    assert result.returncode == 0 and "did the program call hvd.init()?" in result.stderr
+    assert not (tmp_path / "t.json.rank7.part").exists()
+
+
+def test_a_killed_rank_leaves_its_records(tmp_path: Path) -> None:
+    program = tmp_path / "dies.py"
+    program.write_text(
+        "import os, signal, time\nimport numpy as np\nimport horovod.numpy as hvd\nhvd.init()\n"
+        "for step in range(60):\n"
+        "    hvd.allreduce(np.ones(10), name='x')\n"
+        "    time.sleep(0.01)\n"
+        "    if step == 50 and hvd.rank() == 1:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    result = horovodrun("-np", "2", "--timeline", "t.json", sys.executable, str(program), cwd=tmp_path)
+    assert result.returncode == 137
+    assert "timeline of 2 ranks" in result.stderr, result.stderr
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    check_nesting(events)
+    killed = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+    assert len([event for event in killed if event["name"] == "ALLREDUCE"]) > 20
+
+
+def test_two_flags_for_one_file(tmp_path: Path) -> None:
+    flags = ["--timeline", "a", "--timeline-filename", "b"]
+    result = horovodrun("-np", "1", *flags, "true", cwd=tmp_path)
+    assert result.returncode == 2 and "give one of them" in result.stderr
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    result = horovodrun("-np", "1", "--timeline", "no/such/t.json", "true", cwd=tmp_path)
+    assert result.returncode == 1 and "no/such/t.json" in result.stderr
