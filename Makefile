@@ -84,6 +84,7 @@ demo: $(VENV)/.demo-tools
 	@echo
 	@echo "Next: open $(DEMO)/report/report.html, read docs/tutorial.md, or try"
 	@echo "  $(BIN)/horovodrun -np 2 examples/keras/keras_mnist_advanced.py    warm-up, schedule, augmentation"
+	@echo "  $(BIN)/horovodrun -np 2 --timeline t.json --dashboard ...             where the time goes, and how it is going"
 	@echo "  $(BIN)/python examples/scaling_plot.py                            1, 2 and 4 processes compared"
 
 demo-numpy: $(VENV)/.installed

@@ -11,6 +11,7 @@ it starts again under horovodrun.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import itertools
 import json
@@ -424,11 +425,9 @@ def rank_main(options: argparse.Namespace) -> None:
 
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody has."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def parse() -> argparse.Namespace:

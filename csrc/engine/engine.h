@@ -70,9 +70,6 @@ class Engine {
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
-  // Why it has been aborted, and by whose fault; no error if it has not.
-  Status failure() const { return abort_->reason(); }
-
   Recorder& recorder() { return recorder_; }
   void mark(const char* name, int phase);
   Notices& notices() { return notices_; }
@@ -83,6 +80,9 @@ class Engine {
   size_t metrics(uint64_t* values, size_t capacity);
   // Rank 0 has all ranks', others only their own.
   std::vector<Summary> summaries();
+  // Why it has been aborted, and by whose fault; no error if it has not.
+  Status failure() const { return abort_->reason(); }
+
   int rank() const { return rank_; }
 
  private:

@@ -125,7 +125,7 @@ void Inspector::look() {
   std::vector<Pending> pending;
   for (Stalls::Report& report : stalls_.update(votes, states())) {
     if (report.kind != Stalls::Report::Kind::kResolved) metrics_->stalls.add();
-    pending.push_back({std::move(report), 0, {}, {}, "", -1});
+    pending.push_back({std::move(report), 0, {}, {}, ""});
   }
   metrics_->stalled.set(stalls_.stalled());
   if (stop > 0 && !votes.empty() && votes.front().seconds >= stop) {
@@ -133,12 +133,13 @@ void Inspector::look() {
     Stalls::Report last;
     last.text = "The job ends because of this; where the ranks are:";
     for (size_t rank = 0; rank < peers_.size(); ++rank) last.ask.push_back(static_cast<int>(rank));
+    const std::vector<int>& missing = votes.front().missing;
     pending.push_back({std::move(last),
                        0,
                        {},
                        {},
                        Stalls::reason_to_stop(votes.front(), stop),
-                       votes.front().missing.empty() ? -1 : votes.front().missing.front()});
+                       missing.empty() ? -1 : missing.front()});
   }
   for (Pending& each : pending) {
     if (!knobs_.stall_stacks) each.report.ask.clear();

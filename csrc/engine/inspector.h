@@ -72,7 +72,7 @@ class Inspector {
     Clock::time_point deadline;
     std::map<int, Stack> stacks;
     std::string stop_reason;  // not empty: the job ends then
-    int culprit = -1;         // who is to blame for that
+    int culprit = -1;         // and this rank is to blame
   };
 
   void run();

@@ -2,10 +2,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include <cstddef>
-#include <cstdint>
-
+#define HVD_VECTOR_BYTES 32
 #include "kernels/table.h"
+#include "kernels/vectors.h"
 
 // For the functions that follow, and only those: the headers above must stay usable on any x86-64.
 #if defined(__clang__)
@@ -17,11 +16,6 @@
 
 namespace hvd::kernels {
 namespace {
-
-constexpr size_t kVectorBytes = 32;
-typedef float Floats __attribute__((vector_size(32)));
-typedef uint32_t Words __attribute__((vector_size(32)));
-typedef uint16_t Halves __attribute__((vector_size(16)));
 
 inline __m128i load_halves(const uint16_t* from) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -38,17 +32,10 @@ inline Halves float_to_float16(Floats v) { return (Halves)_mm256_cvtps_ph(v, _MM
 }  // namespace
 }  // namespace hvd::kernels
 
-#include "kernels/adasum.h"
-#include "kernels/integer_average.h"
-#include "kernels/reduce.h"
-
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/all.h"
+#include "kernels/target_end.h"
 
 namespace hvd::kernels {
-const Table kAvx2Table = {"avx2", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
+const Table kAvx2Table = table_of_this_file("avx2");
 }
 #endif

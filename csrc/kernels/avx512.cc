@@ -3,10 +3,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include <cstddef>
-#include <cstdint>
-
+#define HVD_VECTOR_BYTES 64
 #include "kernels/table.h"
+#include "kernels/vectors.h"
 
 // For the functions that follow, and only those: the headers above must stay usable on any x86-64.
 #if defined(__clang__)
@@ -19,11 +18,6 @@
 
 namespace hvd::kernels {
 namespace {
-
-constexpr size_t kVectorBytes = 64;
-typedef float Floats __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
 
 inline __m256i load_halves(const uint16_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
@@ -44,17 +38,10 @@ inline Halves float_to_float16(Floats v) {
 }  // namespace
 }  // namespace hvd::kernels
 
-#include "kernels/adasum.h"
-#include "kernels/integer_average.h"
-#include "kernels/reduce.h"
-
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "kernels/all.h"
+#include "kernels/target_end.h"
 
 namespace hvd::kernels {
-const Table kAvx512Table = {"avx512", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
+const Table kAvx512Table = table_of_this_file("avx512");
 }
 #endif

@@ -1,6 +1,6 @@
 // How each element type is loaded into vectors, computed and stored again. Included only by generic.cc,
-// avx2.cc and avx512.cc, after they have defined kVectorBytes, Floats, Words, Halves and the conversions
-// between them; everything is in an unnamed namespace because each of those files compiles it for another
+// avx2.cc and avx512.cc, after they have included vectors.h and defined the conversions between Floats, Words
+// and Halves; everything is in an unnamed namespace because each of those files compiles it for another
 // instruction set. No standard library here: its inline functions would be emitted for that instruction set
 // and shared with all callers.
 #pragma once

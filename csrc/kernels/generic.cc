@@ -1,8 +1,7 @@
 // Kernels for any machine: 16-byte vectors (SSE2 on x86-64, NEON on aarch64).
-#include <cstddef>
-#include <cstdint>
-
+#define HVD_VECTOR_BYTES 16
 #include "kernels/table.h"
+#include "kernels/vectors.h"
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -10,11 +9,7 @@
 namespace hvd::kernels {
 namespace {
 
-constexpr size_t kVectorBytes = 16;
-typedef float Floats __attribute__((vector_size(16)));
-typedef uint32_t Words __attribute__((vector_size(16)));
-typedef int32_t Ints __attribute__((vector_size(16)));
-typedef uint16_t Halves __attribute__((vector_size(8)));
+typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
 
 #if defined(__x86_64__)
 // GCC 12 converts these vectors element by element unless told how.
@@ -69,10 +64,8 @@ inline Halves float_to_float16(Floats v) {
 }  // namespace
 }  // namespace hvd::kernels
 
-#include "kernels/adasum.h"
-#include "kernels/integer_average.h"
-#include "kernels/reduce.h"
+#include "kernels/all.h"
 
 namespace hvd::kernels {
-const Table kGenericTable = {"generic", reduce_any, copy_any, dots_any, combine_any, widen_any, divide_any};
+const Table kGenericTable = table_of_this_file("generic");
 }

@@ -2,6 +2,7 @@
 // Plain loops: the compiler vectorises those of the narrow types.
 #pragma once
 
+#include "base/integer_types.h"
 #include "base/types.h"
 #include "kernels/integer_finish.h"
 
@@ -51,53 +52,29 @@ void divide_64_bits(int n, double factor, void* to, const void* sums, size_t cou
   }
 }
 
-template <class T>
-void widen_narrow(DataType wide, void* to, const void* from, size_t count) {
-  wide == DataType::kInt32 ? widen_as<T, int32_t>(to, from, count) : widen_as<T, double>(to, from, count);
-}
-template <class T>
-void divide_narrow(DataType wide, int n, double factor, void* to, const void* sums, size_t count) {
-  wide == DataType::kInt32 ? divide_as<T, int32_t>(n, factor, to, sums, count)
-                           : divide_as<T, double>(n, factor, to, sums, count);
-}
-
 void widen_any(DataType type, DataType wide, int n, void* to, const void* from, size_t count) {
-  switch (type) {
-    case DataType::kUint8:
-      return widen_narrow<uint8_t>(wide, to, from, count);
-    case DataType::kInt8:
-      return widen_narrow<int8_t>(wide, to, from, count);
-    case DataType::kUint16:
-      return widen_narrow<uint16_t>(wide, to, from, count);
-    case DataType::kInt16:
-      return widen_narrow<int16_t>(wide, to, from, count);
-    case DataType::kInt32:
-      return widen_as<int32_t, double>(to, from, count);
-    case DataType::kInt64:
-      return widen_64_bits(n, to, from, count);
-    default:
-      return;
-  }
+  with_integer_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) == 8)
+      widen_64_bits(n, to, from, count);
+    else if (sizeof(T) <= 2 && wide == DataType::kInt32)
+      widen_as<T, int32_t>(to, from, count);
+    else
+      widen_as<T, double>(to, from, count);
+  });
 }
 
 void divide_any(DataType type, DataType wide, int n, double factor, void* to, const void* sums,
                 size_t count) {
-  switch (type) {
-    case DataType::kUint8:
-      return divide_narrow<uint8_t>(wide, n, factor, to, sums, count);
-    case DataType::kInt8:
-      return divide_narrow<int8_t>(wide, n, factor, to, sums, count);
-    case DataType::kUint16:
-      return divide_narrow<uint16_t>(wide, n, factor, to, sums, count);
-    case DataType::kInt16:
-      return divide_narrow<int16_t>(wide, n, factor, to, sums, count);
-    case DataType::kInt32:
-      return divide_as<int32_t, double>(n, factor, to, sums, count);
-    case DataType::kInt64:
-      return divide_64_bits(n, factor, to, sums, count);
-    default:
-      return;
-  }
+  with_integer_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) == 8)
+      divide_64_bits(n, factor, to, sums, count);
+    else if (sizeof(T) <= 2 && wide == DataType::kInt32)
+      divide_as<T, int32_t>(n, factor, to, sums, count);
+    else
+      divide_as<T, double>(n, factor, to, sums, count);
+  });
 }
 
 }  // namespace

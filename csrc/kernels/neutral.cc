@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/integer_types.h"
+
 namespace hvd::kernels {
 namespace {
 
@@ -38,18 +40,9 @@ void fill(const Neutral<T>& neutral, ReduceOp op, void* to, size_t count) {
 
 void fill_neutral(DataType type, ReduceOp op, void* to, size_t count) {
   switch (type) {
-    case DataType::kUint8:
-      return fill(kInteger<uint8_t>, op, to, count);
-    case DataType::kInt8:
-      return fill(kInteger<int8_t>, op, to, count);
-    case DataType::kUint16:
-      return fill(kInteger<uint16_t>, op, to, count);
-    case DataType::kInt16:
-      return fill(kInteger<int16_t>, op, to, count);
-    case DataType::kInt32:
-      return fill(kInteger<int32_t>, op, to, count);
-    case DataType::kInt64:
-      return fill(kInteger<int64_t>, op, to, count);
+    default:
+      with_integer_type(type, [&](auto zero) { fill(kInteger<decltype(zero)>, op, to, count); });
+      return;
     case DataType::kFloat16:
       return fill(kFloat16, op, to, count);
     case DataType::kBfloat16:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cache_line.h"
+#include "base/integer_types.h"
 #include "base/types.h"
 #include "kernels/elements.h"
 #include "kernels/integer_finish.h"
@@ -250,18 +251,12 @@ void reduce_any(const Reduction& reduction, void* to, void* copy, const void* ah
     return copy_bytes(to, sources[0], count * size_of(reduction.type));
   }
   switch (reduction.type) {
-    case DataType::kUint8:
-      return reduce_and_finish<uint8_t, uint8_t>(reduction, job);
-    case DataType::kInt8:
-      return reduce_and_finish<int8_t, uint8_t>(reduction, job);
-    case DataType::kUint16:
-      return reduce_and_finish<uint16_t, uint16_t>(reduction, job);
-    case DataType::kInt16:
-      return reduce_and_finish<int16_t, uint16_t>(reduction, job);
-    case DataType::kInt32:
-      return reduce_and_finish<int32_t, uint32_t>(reduction, job);
-    case DataType::kInt64:
-      return reduce_and_finish<int64_t, uint64_t>(reduction, job);
+    default:
+      with_integer_type(reduction.type, [&](auto zero) {
+        using T = decltype(zero);
+        reduce_and_finish<T, Unsigned<T>>(reduction, job);
+      });
+      return;
     case DataType::kFloat16:
       return reduce_floating<Float16>(reduction.op, job);
     case DataType::kBfloat16:

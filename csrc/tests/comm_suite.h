@@ -17,8 +17,10 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "base/integer_types.h"
 #include "comm/mpi/calls.h"
 #include "comm/transport.h"
 #include "kernels/kernels.h"
@@ -191,23 +193,11 @@ inline Bytes values(DataType type, size_t count, uint64_t seed) {
   auto small = [&] { return static_cast<int>(random() % 7) - 3; };
   auto real = [&] { return static_cast<double>(random() >> 12) * 0x1p-50 - 2; };  // in [-2, 2)
   switch (type) {
-    case DataType::kUint8:
-      fill(uint8_t(), [&] { return random() % 4; });
-      break;
-    case DataType::kInt8:
-      fill(int8_t(), small);
-      break;
-    case DataType::kUint16:
-      fill(uint16_t(), [&] { return random() % 4; });
-      break;
-    case DataType::kInt16:
-      fill(int16_t(), small);
-      break;
-    case DataType::kInt32:
-      fill(int32_t(), small);
-      break;
-    case DataType::kInt64:
-      fill(int64_t(), small);
+    default:
+      hvd::with_integer_type(type, [&](auto zero) {
+        fill(zero,
+             [&] { return std::is_signed_v<decltype(zero)> ? small() : static_cast<int>(random() % 4); });
+      });
       break;
     // Sign, an exponent of -1 to 1, any mantissa.
     case DataType::kFloat16:

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/integer_types.h"
 #include "base/types.h"
 #include "tests/check.h"
 
@@ -164,18 +165,6 @@ void with_floating_type(DataType type, Body body) {
 template <class Body>
 void with_type(DataType type, Body body) {
   switch (type) {
-    case DataType::kUint8:
-      return body(uint8_t{}, 1);
-    case DataType::kInt8:
-      return body(int8_t{}, 1);
-    case DataType::kUint16:
-      return body(uint16_t{}, 1);
-    case DataType::kInt16:
-      return body(int16_t{}, 1);
-    case DataType::kInt32:
-      return body(int32_t{}, 1);
-    case DataType::kInt64:
-      return body(int64_t{}, 1);
     case DataType::kBool:
       return body(Truth{}, 1);
     case DataType::kComplex64:
@@ -183,7 +172,8 @@ void with_type(DataType type, Body body) {
     case DataType::kComplex128:
       return body(double{}, 2);
     default:
-      return with_floating_type(type, [&](auto zero) { body(zero, 1); });
+      const auto whole = [&](auto zero) { body(zero, 1); };
+      if (!with_integer_type(type, whole)) with_floating_type(type, whole);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/integer_types.h"
 #include "check.h"
 #include "engine/executor.h"
 #include "every_world.h"
@@ -70,23 +71,11 @@ Bytes average_of(const std::vector<Bytes>& inputs, int size) {
 }
 
 Bytes average_of(DataType type, const std::vector<Bytes>& inputs, int size) {
-  switch (type) {
-    case DataType::kUint8:
-      return average_of<uint8_t>(inputs, size);
-    case DataType::kInt8:
-      return average_of<int8_t>(inputs, size);
-    case DataType::kUint16:
-      return average_of<uint16_t>(inputs, size);
-    case DataType::kInt16:
-      return average_of<int16_t>(inputs, size);
-    case DataType::kInt32:
-      return average_of<int32_t>(inputs, size);
-    case DataType::kInt64:
-      return average_of<int64_t>(inputs, size);
-    default:
-      CHECK(type == DataType::kBool);  // a rank that has nothing has no truth
-      return Bytes(inputs[0].size(), 0);
-  }
+  Bytes result(inputs[0].size(), 0);
+  const bool integers =
+      with_integer_type(type, [&](auto zero) { result = average_of<decltype(zero)>(inputs, size); });
+  CHECK(integers || type == DataType::kBool);  // a rank that has nothing has no truth
+  return result;
 }
 
 Bytes combined(const Reduction& reduction, const std::vector<Bytes>& inputs) {

@@ -32,14 +32,9 @@ def build_model() -> Any:
     """Without the sizes of inputs: gluon finds them out with the first batch."""
     net = gluon.nn.HybridSequential(prefix="digits_")
     with net.name_scope():
-        net.add(
-            gluon.nn.Conv2D(16, 3, activation="relu"),
-            gluon.nn.MaxPool2D(),
-            gluon.nn.Conv2D(32, 3, activation="relu"),
-            gluon.nn.MaxPool2D(),
-            gluon.nn.Flatten(),
-            gluon.nn.Dense(10),
-        )
+        for channels in (16, 32):
+            net.add(gluon.nn.Conv2D(channels, 3, activation="relu"), gluon.nn.MaxPool2D())
+        net.add(gluon.nn.Flatten(), gluon.nn.Dense(10))
     net.initialize(mx.init.Xavier())
     net.hybridize()
     return net

@@ -10,6 +10,7 @@ import copy
 import functools
 import pickle
 import queue
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -27,6 +28,8 @@ from horovod.common.session import state as _process
 from horovod.errors import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["ObjectState", "State", "notification_manager", "run", "run_fn", "source_rank"]
+
+_A_RANK = re.compile(r"\branks? \d")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -337,7 +340,7 @@ class _Rounds:
                 if self._no_other_world():
                     raise
                 self._roll_back()
-                why = str(error)
+                why = _cause(str(error))
             except HostsUpdatedInterrupt as interrupt:
                 self._keep()
                 self._must_sync = not interrupt.skip_sync
@@ -391,6 +394,12 @@ class _Rounds:
     def _no_other_world() -> bool:
         session = _process.session
         return not elastic_world.enabled() and session is not None and session.place.size > 1
+
+
+def _cause(text: str) -> str:
+    """The line that says who failed: frameworks put pages of their own around what the engine has said."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if _A_RANK.search(line)), lines[0] if lines else text)
 
 
 def _commits_of_source(own: int) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from horovod._bootstrap.identity import Identity
     from horovod.common.session import Place
 
-VARIABLE = "HOROVOD_OBSERVE"  # seconds between summaries; set by horovodrun
+VARIABLE = "_HOROVOD_OBSERVE"  # seconds between summaries; set by horovodrun
 PURPOSE = "observe"
 _CONNECT_SECONDS = 5.0
 _SEND_SECONDS = 2.0

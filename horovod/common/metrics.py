@@ -126,7 +126,10 @@ def remember(engine: _core.Engine) -> None:
 def summaries(engine: _core.Engine) -> list[dict[str, Any]]:
     """What is known of each rank, for those who show it."""
     return [
-        {**each._asdict(), "running": each.name if each.running_ns else ""}
+        {
+            **dict(zip(_core.Summary.__annotations__, each, strict=True)),
+            "running": each.name if each.running_ns else "",
+        }
         for each in engine.summaries()
         if each.known
     ]

@@ -363,9 +363,8 @@ def _start(comm: Any, members: list[int], by_mpi: bool, sets: Sequence[ProcessSe
         table: _core.MpiTable | None = None
         if world.transport == "mpi":
             table = _mpi_table(world, members, belongings)
-        return _session(
-            config, launched, world, place, belongings.pop_all(), config.timeline, uses_mpi, table
-        )
+        held = belongings.pop_all()
+        return _session(config, launched, world, place, held, config.timeline, uses_mpi, table)
 
 
 def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Session:
@@ -390,7 +389,7 @@ def _start_elastic(config: Config, comm: Any, sets: Sequence[ProcessSet]) -> Ses
 
 def _session(
     config: Config,
-    identity: Identity,
+    launched: Identity,
     world: World,
     place: Place,
     belongings: contextlib.ExitStack,
@@ -398,8 +397,8 @@ def _session(
     uses_mpi: bool = False,
     table: _core.MpiTable | None = None,
 ) -> Session:
-    stack_signal = observer.signal_number(config.stack_signal)
     with belongings:
+        stack_signal = observer.signal_number(config.stack_signal)
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
         if timeline is not None and timeline.upper() != "DYNAMIC":
@@ -412,7 +411,7 @@ def _session(
             engine,
             place,
             observer=observer.Observer(engine, stack_signal, [(peer.host, peer.pid) for peer in world.peers]),
-            feed=feeds.opened(identity, place, world.transport, engine),
+            feed=feeds.opened(launched, place, world.transport, engine),
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",

@@ -82,12 +82,16 @@ def _waiting(result: Result) -> Advice | None:
         return None
     if all(each.data is not None for each in result.ranks):
         return None  # known better
+    found = slowest(result)
+    if found is not None and found[1] and result.charged[found[0]] > _WORTH * result.step:
+        return None  # one rank, not all
     mean = sum(shares) / len(shares)
     return Advice(
         "idle",
         (1 - mean) * result.parts["compute"],
-        f"The processors work only {100 * mean:.0f} % of the time between communication: the ranks wait, "
-        "perhaps for data (put the loader into \"with hvd.trace('data'):\" to know).",
+        f"The processors work only {100 * mean:.0f} % of the time between communication: other programs "
+        "use them, or the ranks wait, perhaps for data (put the loader into "
+        "\"with hvd.trace('data'):\" to know).",
     )
 
 

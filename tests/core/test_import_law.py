@@ -27,9 +27,9 @@ _BASE = {
 _PLAN = {"horovod.runner.plan", "horovod.runner.host_survey", *_BASE, *_BOOTSTRAP}
 _LAUNCHER = {"horovod.runner.launcher", "horovod.runner.agent", *_PLAN}
 _PROGRAMS = {"horovod.runner.mpirun", "horovod.runner.jsrun", "horovod.runner.lsf", "horovod.runner.kubexec"}
-_TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.runner.top", "horovod.timeline"}
 _ELASTIC = {"horovod.runner.elastic", *_LAUNCHER}
 _FUNCTION = {"horovod.runner.function", *_PROGRAMS, *_ELASTIC}
+_TOOLS = {"horovod.runner.doctor", "horovod.runner.dashboard", "horovod.runner.top", "horovod.timeline"}
 _CLI = {"horovod.runner.cli", *_TOOLS, *_FUNCTION, *_COMMON}
 
 LAW: dict[str, set[str]] = {

@@ -75,7 +75,8 @@ def die_some_day() -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-if kills:
+# One lives through all of it: what it holds in the end is what piles up.
+if kills and os.environ["_HOROVOD_WORKER"] != "4":
     threading.Thread(target=die_some_day, daemon=True).start()
 hvd.elastic.ObjectState(hvd.broadcast_object, lambda: 0)  # loads it
 hvd.init()

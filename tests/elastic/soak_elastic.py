@@ -38,10 +38,10 @@ class Soaked:
         return [note for note in self.notes if note["kind"] == kind]
 
     def growth(self, what: str) -> float:
-        """By how much the process that lived through the most worlds holds more than in its tenth."""
-        early = {note["pid"]: note for note in self.of("held") if note["worlds"] == 10}
-        late = [note for note in self.notes if note["kind"] in ("held", "end") and note["pid"] in early]
-        return max((note[what] - early[note["pid"]][what] for note in late), default=0.0)
+        """By how much the process that lived through all worlds holds more than in its tenth."""
+        late = max(self.of("end"), key=lambda note: int(note["worlds"]))
+        early = next(note for note in self.of("held") if (note["pid"], note["worlds"]) == (late["pid"], 10))
+        return float(late[what] - early[what])
 
 
 def soaked(directory: Path, steps: int, kills: int, seconds: float, least: int = 4) -> Soaked:

@@ -8,6 +8,13 @@ import pytest
 from soak_elastic import soaked
 
 
+@pytest.mark.timeout(200)
+def test_a_few_kills_that_nobody_waits_for(tmp_path: Path) -> None:
+    """A world forms without the one that was killed, while its successor is started."""
+    stormy = soaked(tmp_path / "stormy", 50, 5, 180, least=1)
+    assert len(stormy.of("kill")) == 5 and len(stormy.of("end")) >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_hundred_kills(tmp_path: Path) -> None:

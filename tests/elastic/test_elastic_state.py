@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 from typing import Any
@@ -305,6 +306,29 @@ def test_a_state_that_was_received_in_part_is_none() -> None:
     with pytest.raises(KeyboardInterrupt):
         worlds.run()
     assert elastic_world.progress.commit == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("rank 1 is gone", "rank 1 is gone"),
+        (
+            "Graph execution error:\n\nDetected at node x\n  rank 2 (host b) was silent\n\t [[{{node}}]]",
+            "rank 2 (host b) was silent",
+        ),
+        ("\nlost\nmore", "lost"),
+        ("", ""),
+    ],
+)
+def test_the_launcher_is_told_the_cause(text: str, cause: str) -> None:
+    told: list[str] = []
+
+    def restart(why: str) -> None:
+        told.append(why)
+
+    worlds = Worlds(Recorded(), [HorovodInternalError(text), "result"], [])
+    elastic._wrapped(worlds.train, restart, contextlib.nullcontext)(worlds.state)
+    assert told == [cause]
 
 
 def test_other_errors_are_passed_on() -> None:

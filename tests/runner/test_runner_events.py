@@ -170,3 +170,9 @@ def test_words_that_may_be_secret() -> None:
     words = ["x", "--password", "p", "--lr", "1", "API_TOKEN=t", "--tokenizer", "bert", "--secret", "-v"]
     expected = ["x", "--password", "<secret>", "--lr", "1", "API_TOKEN=<secret>", *words[6:]]
     assert without_secrets(words) == expected
+
+
+@pytest.mark.parametrize("flag", ["--timeline=x", "--dashboard", "--report=x", "--event-log=x"])
+def test_elastic_jobs_refuse_what_they_cannot_do(flag: str) -> None:
+    result = horovodrun("-np", "1", "--min-np", "1", flag, "true")
+    assert result.returncode == 2 and "is for jobs of a fixed size" in result.stderr

@@ -13,7 +13,7 @@ _OF_RANKS = (
     ("horovod_up", "gauge", "Whether the process runs.", "up"),
     ("horovod_steps_total", "counter", "Steps of the training.", "steps"),
     ("horovod_last_ready_total", "counter", "Operations that waited for this rank last.", "last_ready"),
-    ("horovod_late_seconds_total", "counter", "By how long it was the last.", "late_seconds"),
+    ("horovod_late_seconds_total", "counter", "By how long, summed over tensors.", "late_seconds"),
     ("horovod_pending_operations", "gauge", "Submitted and not finished.", "pending"),
     ("horovod_exposed_ratio", "gauge", "Share of the time that the application is blocked.", "exposed"),
     ("horovod_cpu_ratio", "gauge", "Processors that the process uses.", "cpu"),

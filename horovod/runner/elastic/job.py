@@ -45,7 +45,7 @@ class ElasticJob(ElasticAgents):
     ) -> None:
         super().__init__(plan, rendezvous, console)
         self._output = WorkerOutput(self._console, plan.output_directory, plan.timestamps)
-        self._event_file = Events(plan.events_file)
+        self._events = Events(plan.events_file)
         self._state = State(plan.limits, time.monotonic())
         self._changed = True  # something has happened since the last decision
         self._look_again = math.inf
@@ -364,7 +364,7 @@ class ElasticJob(ElasticAgents):
                 }
             )
         if decision.world is not None:
-            self._form(now, decision, decision.world)
+            self._form(now, decision, decision.world, set(started.values()))
         return started
 
     def _start_workers(self, now: float, decision: Decision) -> dict[tuple[str, int], int]:
@@ -394,7 +394,7 @@ class ElasticJob(ElasticAgents):
             self._send(host, Kind.START, json.dumps(workers))
         return started
 
-    def _form(self, now: float, decision: Decision, world: tuple[int, ...]) -> None:
+    def _form(self, now: float, decision: Decision, world: tuple[int, ...], started: set[int]) -> None:
         state = self._state
         generation = state.generation + 1
         workers = [state.workers[number] for number in world]
@@ -413,7 +413,8 @@ class ElasticJob(ElasticAgents):
         self._say("stderr", sentence(decision, generation, workers, len(state.members)))
         self._write("generation", **record(now, state, decision, generation, workers, self._pids))
         present = {number for number, worker in state.workers.items() if worker.phase in PRESENT}
-        for number in self._output.workers() - present:
+        # Those that this decision has started are not in the state yet.
+        for number in self._output.workers() - present - started:
             self._forget(number)
 
     # -- the end --
@@ -442,7 +443,7 @@ class ElasticJob(ElasticAgents):
     def _finish(self) -> None:
         self._notices.close()
         self._output.close()
-        self._event_file.close()
+        self._events.close()
         if self._signalled is not None or self._outcome is None:
             return
         if self._outcome.text:
@@ -469,6 +470,6 @@ class ElasticJob(ElasticAgents):
             self._say("stderr", text)
 
     def _write(self, event: str, **data: Any) -> None:
-        problem = self._event_file.write(event, **data)
+        problem = self._events.write(event, **data)
         if problem is not None:
             self._say("stderr", problem)

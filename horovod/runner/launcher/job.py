@@ -147,7 +147,7 @@ class Job(Supervision):
     def _lost_host(self, agent: AgentProcess, why: str) -> None:
         """The ranks elsewhere find out by themselves, and get the time to say so."""
         self._host_lost = True
-        self._events.add("host_lost", host=agent.host, ranks=sorted(self._ranks_of(agent)), reason=why)
+        self._log.add("host_lost", host=agent.host, ranks=sorted(self._ranks_of(agent)), reason=why)
         if self._trouble is None:
             text = f"the connection to {agent.host} was lost: {why}"
             self._say("stdout", text)
@@ -168,7 +168,7 @@ class Job(Supervision):
             self._output.feed(frame.rank, "stderr", frame.payload)
         elif frame.kind is Kind.STARTED:
             self._verbose(f"rank {frame.rank} on {agent.host} is process {frame.payload.decode()}")
-            self._events.add("rank_started", rank=frame.rank, host=agent.host, pid=int(frame.payload))
+            self._log.add("rank_started", rank=frame.rank, host=agent.host, pid=int(frame.payload))
             self._started(agent, frame.rank)
         elif frame.kind is Kind.REFUSED:
             self._started(agent, frame.rank)
@@ -198,7 +198,7 @@ class Job(Supervision):
     def _on_exit(self, agent: AgentProcess, rank: int, code: int, what: str) -> None:
         self._running.discard(rank)
         self._verbose(f"rank {rank} on {agent.host} {what}")
-        self._events.add("rank_exit", rank=rank, host=agent.host, code=code, what=what)
+        self._log.add("rank_exit", rank=rank, host=agent.host, code=code, what=what)
         if code == 0:
             # No matter, unless others are still waiting for it to connect.
             text = f"rank {rank} on {agent.host} exited with code 0 while others wait in hvd.init()"
@@ -220,7 +220,7 @@ class Job(Supervision):
 
     def _ended_unseen(self, agent: AgentProcess, rank: int, what: str) -> None:
         if rank not in agent.starting:
-            self._events.add("rank_exit", rank=rank, host=agent.host, code=None, what=what)
+            self._log.add("rank_exit", rank=rank, host=agent.host, code=None, what=what)
 
     # -- times --
 
@@ -254,14 +254,14 @@ class Job(Supervision):
             return
         first = self._cause()
         if first is not None:
-            self._events.add("failure", rank=first.rank, host=first.host, code=first.code, reason=first.what)
+            self._log.add("failure", rank=first.rank, host=first.host, code=first.code, reason=first.what)
             text = failure.report(
                 first.rank, first.host, first.what, first.code, self._output.tail(first.rank)
             )
             self._console.put("stderr", text.encode(errors="backslashreplace"))
         if self._trouble is not None:
             if first is None:
-                self._events.add("failure", reason=self._trouble[0])
+                self._log.add("failure", reason=self._trouble[0])
             self._say("stderr", self._trouble[0])
 
     def _cause(self) -> _Failure | None:

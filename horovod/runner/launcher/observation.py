@@ -15,7 +15,7 @@ from horovod.runner.launcher.event_log import NAMES, EventLog
 from horovod.runner.launcher.rendezvous import Rendezvous
 
 PURPOSE = "observe"
-VARIABLE = "HOROVOD_OBSERVE"  # tells the ranks that somebody listens, and how often to speak
+VARIABLE = "_HOROVOD_OBSERVE"  # tells the ranks that somebody listens, and how often to speak
 # What ranks may say; the rest is the launcher's to know.
 _FROM_RANKS = frozenset(
     ("world", "stall", "stall_resolved", "hang", "stacks", "slow_rank", "autotune", "failure", "reset")

@@ -66,9 +66,9 @@ class Supervision(ABC):
     ) -> None:
         self._manner = manner
         self._console = console or Console()
-        self._events = events or EventLog()
+        self._log = events or EventLog()
+        self._log.warn = lambda text: self._say("stderr", text)
         self._stacks = stacks or StackRequests(lambda: False)
-        self._events.warn = lambda text: self._say("stderr", text)
         self._agents: list[AgentProcess] = []
         self._turns = Turns(_AT_A_TIME)
         self._signals = SignalReceiver()
@@ -90,7 +90,7 @@ class Supervision(ABC):
         become_subreaper()
         bystanders = set(descendants(os.getpid()))
         with self._signals as signals:
-            self._stacks.listen(self._events, signals.wake)
+            self._stacks.listen(self._log, signals.wake)
             try:
                 self._begin()
                 while not self._over():
@@ -313,9 +313,8 @@ class Supervision(ABC):
             return
         if number in PASSED_ON:
             self._pass_on(number)
-        if number not in (*ENDING, STACKS) or (
-            number == self._signalled and now < self._signalled_at + SAME_SIGNAL
-        ):
+        ending = (*ENDING, STACKS)
+        if number not in ending or (number == self._signalled and now < self._signalled_at + SAME_SIGNAL):
             return
         if self._signalled is not None:
             self._say("stderr", "killing all processes")
@@ -323,7 +322,7 @@ class Supervision(ABC):
             return
         self._signalled, self._signalled_at = number, now
         name = signal.Signals(number).name
-        self._events.add("signal", signal=name)
+        self._log.add("signal", signal=name)
         if number == STACKS:
             self._say("stderr", f"{name}: killing all processes")
             self._stop(0.0)

@@ -22,9 +22,9 @@ class HostPlan:
     it.
 
     With ``resolve`` the agent looks for the command on its own machine. With ``task`` every worker
-    gets the payload on one descriptor and writes its result to another: see task.py. ``timeline`` is
-    what the agent is to send back of: the file that the ranks' parts are named after. In an elastic
+    gets the payload on one descriptor and writes its result to another: see task.py. In an elastic
     job it ``stays`` without workers, which come and go, and ``rank`` is the number of a worker.
+    ``timeline``: the file after which the ranks' parts are named that the agent is to send back.
     """
 
     host: str
