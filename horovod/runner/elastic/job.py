@@ -338,6 +338,7 @@ class ElasticJob(ElasticAgents):
             self._notices.send(number, {"type": "ending"})
             self._send(worker.host, Kind.END, "0", number)
         for number, text in decision.end:
+            self._verbose(f"{self._state.workers[number].name} is ended: {text}")
             self._server.refuse(number, text)
             self._notices.send(number, {"type": "ending"})  # this SIGTERM is no preemption
             self._send(self._state.workers[number].host, Kind.END, str(KILL_AFTER), number)
