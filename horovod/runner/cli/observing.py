@@ -47,7 +47,11 @@ class Observer:
                 print(f"horovodrun: warning: {text}", file=sys.stderr)
             print(f"horovodrun: dashboard: {self._dashboard.url}", file=sys.stderr, flush=True)
             if record.path is not None:
-                _write_secret(record.path / TOKEN, token)
+                try:
+                    _write_secret(record.path / TOKEN, token)
+                except OSError as error:
+                    text = f"{record.path / TOKEN}: {error.strerror}: --top won't show figures of the ranks"
+                    print(f"horovodrun: {text}", file=sys.stderr)
                 record.say(dashboard={"address": address, "port": self._dashboard.port})
 
     @property

@@ -52,8 +52,9 @@ class JobRecord:
         """Says what the job is; ``hosts`` has the ranks of each."""
         np = sum(len(ranks) for ranks in hosts.values())
         words = without_secrets(command)
-        self._about = {
+        self._about |= {
             "version": __version__,
+            "node": jobs.node(),
             "pid": os.getpid(),
             "ticks": jobs.started_at(os.getpid()),
             "time": self._clock(),
