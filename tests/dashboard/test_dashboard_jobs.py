@@ -106,5 +106,5 @@ def test_a_token_that_cannot_be_written_costs_a_message(
     observer = Observer(args, RendezvousServer(b"k" * 32), record)
     observer.close()
     assert f"{record.path / TOKEN}: File exists" in capsys.readouterr().err
-    record.begin(hosts={"a": [0]}, command=["x"], settings={})
+    record.begin(np=1, hosts={"a": [0]}, command=["x"], settings={})
     assert '"dashboard": {"address": "127.0.0.1"' in (record.path / "job.json").read_text()

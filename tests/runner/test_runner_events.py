@@ -214,7 +214,6 @@ def test_words_that_may_be_secret() -> None:
     assert without_secrets(["--sort-key=x", "--monkey", "x"]) == ["--sort-key=x", "--monkey", "x"]
 
 
-@pytest.mark.parametrize("flag", ["--timeline=x", "--dashboard", "--report=x", "--event-log=x"])
-def test_elastic_jobs_refuse_what_they_cannot_do(flag: str) -> None:
-    result = horovodrun("-np", "1", "--min-np", "1", flag, "true")
-    assert result.returncode == 2 and "is for jobs of a fixed size" in result.stderr
+def test_elastic_jobs_refuse_what_they_cannot_do() -> None:
+    result = horovodrun("-np", "1", "--min-np", "1", "--timeline=x", "true")
+    assert result.returncode == 2 and "--timeline is for jobs of a fixed size" in result.stderr
