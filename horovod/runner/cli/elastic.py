@@ -227,7 +227,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
                 command=request.command,
                 settings=request.settings,
             )
-        except (OSError, ValueError) as error:
+        except OSError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:
