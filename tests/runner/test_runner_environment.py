@@ -31,6 +31,7 @@ ON: list[tuple[str, str | None, str, str]] = [
     ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
     ("--timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "1"),
     ("--no-stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "1"),
+    ("--stall-stacks", None, "HOROVOD_STALL_STACKS", "1"),
     ("--stall-check-warning-time-seconds", "70", "HOROVOD_STALL_CHECK_TIME_SECONDS", "70.0"),
     ("--stall-check-shutdown-time-seconds", "80", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "80.0"),
     ("--mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "1"),
@@ -53,6 +54,7 @@ OFF: list[tuple[str, str | None, str, str]] = [
     ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
     ("--no-timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "0"),
     ("--stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "0"),
+    ("--no-stall-stacks", None, "HOROVOD_STALL_STACKS", "0"),
     ("--no-mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "0"),
     ("--log-with-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "0"),
     ("--network-interface", "lo", "NCCL_SOCKET_IFNAME", "lo"),
@@ -66,6 +68,8 @@ OTHERS = """
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
 --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
 --host-discovery-script --failures-before-blacklist --preemption-grace --events-file --commit-dir
+--dashboard --dashboard-address --report --top --timeline --event-log --no-event-log
+--jobs --stack-dump --doctor
 """
 
 FILE = """
