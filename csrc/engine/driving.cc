@@ -24,11 +24,7 @@ void Engine::run() {
                    " (HOROVOD_THREAD_AFFINITY).");
   }
   run_until_finished();
-  if (abort_->raised()) {
-    tell_last_operations();
-    std::lock_guard<std::mutex> driver(driver_mutex_);  // an operation under way ends first
-    fail_pending(abort_->reason());
-  }
+  if (abort_->raised()) fail();
 }
 
 // An application thread that waits is the driver. In a row of blocking calls it is to be so each time without

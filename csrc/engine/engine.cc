@@ -186,12 +186,11 @@ void Engine::shutdown() {
   bool send = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    send = !shutdown_sent_ && closed_.ok() && !abort_->raised();
-    shutdown_sent_ = true;
+    send = shutdown_sent_ = closed_.ok() && !abort_->raised();
   }
   if (send) announce(wire::encode_text(MessageType::kShutdown, ""));
   thread_.join();
-  recorder_.stop(abort_->raised() ? abort_->reason().text() : "");
+  recorder_.stop(failed_ ? abort_->reason().text() : "");
   stacks_.stop();
   notices_.close();
 }
@@ -329,7 +328,7 @@ void Engine::run_operation(wire::Operation& operation) {
   }
   if (!status.ok()) {
     abort_->raise(status);
-    return;  // run() fails everything pending, these included
+    return;  // fail() ends everything pending, these included
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);

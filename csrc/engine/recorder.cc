@@ -50,12 +50,9 @@ Recorder::Recorder(RecordedRank rank, int64_t buffer, const Log& log)
 Recorder::~Recorder() { stop(); }
 
 Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
-  {
-    std::lock_guard<std::mutex> only_one(start_mutex_);
-    if (active() && path == path_) return {};
-  }
-  stop();
   std::lock_guard<std::mutex> only_one(start_mutex_);
+  if (active() && path == path_) return {};
+  stop_writer("");
   if (rank_.rank != 0 && !parts) return {};
   auto files = std::make_unique<Files>();
   if (rank_.rank == 0) {
@@ -90,6 +87,11 @@ Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
 
 void Recorder::stop(const std::string& reason) {
   std::lock_guard<std::mutex> only_one(start_mutex_);
+  stop_writer(reason);
+}
+
+// The caller holds start_mutex_.
+void Recorder::stop_writer(const std::string& reason) {
   if (!writer_.joinable()) return;
   active_.store(false, std::memory_order_relaxed);
   if (!reason.empty()) Moment(*this).add(RecordKind::kAbort, 0, {});
