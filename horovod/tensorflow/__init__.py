@@ -7,8 +7,7 @@ ranks the same start with hvd.broadcast_variables() or hvd.BroadcastGlobalVariab
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horovod import _absent
 from horovod.common import basics as _common
@@ -50,6 +49,10 @@ from horovod.tensorflow.reductions import (
 from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from horovod.tensorflow.util import _executing_eagerly
 
+if TYPE_CHECKING:
+    from horovod.tensorflow import elastic
+    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+
 __all__ = [
     "BroadcastGlobalVariablesHook",
     "Compression",
@@ -86,18 +89,8 @@ __all__ = [
 ]
 __all__ += _common.__all__
 
-# Keras takes seconds to import, and not every program uses it.
-if TYPE_CHECKING:
-    from horovod.tensorflow import elastic
-    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
-
-_LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
-
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        if name not in _LAZY:
-            raise _absent.missing_attribute(__name__, name)
-        return getattr(importlib.import_module(_LAZY[name]), name)
+_absent.import_later(
+    __name__,
+    "elastic",  # few programs need it
+    SyncBatchNormalization="horovod.tensorflow.sync_batch_norm",  # Keras takes seconds to import
+)
