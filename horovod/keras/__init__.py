@@ -75,4 +75,5 @@ def DistributedOptimizer(
         **options,
     )
 
+
 _absent.import_later(__name__, "elastic")  # few programs need it

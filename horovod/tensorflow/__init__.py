@@ -13,6 +13,7 @@ from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.tensorflow import op_gradients as _op_gradients  # noqa: F401  # registers them
+from horovod.tensorflow import place_ops as _place_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
@@ -33,13 +34,9 @@ from horovod.tensorflow.mpi_ops import (
     grouped_allgather,
     handle_average_backwards_compatibility,
     join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
 )
 from horovod.tensorflow.optimizer import DistributedOptimizer
+from horovod.tensorflow.place_ops import *  # noqa: F403
 from horovod.tensorflow.reductions import (
     allreduce,
     grouped_allreduce,
@@ -80,14 +77,10 @@ __all__ = [
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "join",
-    "local_rank_op",
-    "local_size_op",
-    "process_set_included_op",
-    "rank_op",
     "reducescatter",
-    "size_op",
 ]
 __all__ += _common.__all__
+__all__ += _place_ops.__all__
 
 _absent.import_later(
     __name__,

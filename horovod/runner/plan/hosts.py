@@ -44,9 +44,7 @@ class SlotInfo:
 
     def place(self) -> Place:
         """Without the host."""
-        return Place(
-            self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size
-        )
+        return Place(self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
 
     def environment(self) -> dict[str, str]:
         """The variables that tell the process who it is."""
