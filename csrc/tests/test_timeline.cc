@@ -45,10 +45,13 @@ struct View {
     record.argument = argument;
     timeline.record(record);
   }
-  void run(uint64_t begin, uint64_t end) {
-    add(RecordKind::kRunBegin, begin);
-    add(RecordKind::kTensor, begin);
-    add(RecordKind::kRunEnd, end);
+  void begin(uint64_t microseconds, uint32_t name = 1) {
+    add(RecordKind::kRunBegin, microseconds, 0, name);
+    add(RecordKind::kTensor, microseconds, 0, name);
+  }
+  void run(uint64_t from, uint64_t to, uint32_t name = 1) {
+    begin(from, name);
+    add(RecordKind::kRunEnd, to, 0, name);
   }
   int count(const std::string& name) const {
     int found = 0;
@@ -98,8 +101,7 @@ TEST(bars_nest_when_a_name_comes_again_before_its_end) {
   view.add(RecordKind::kReady, 1, 0);
   view.add(RecordKind::kReady, 2, 1);
   view.add(RecordKind::kRelease, 3);
-  view.add(RecordKind::kRunBegin, 4);
-  view.add(RecordKind::kTensor, 4);
+  view.begin(4);
   view.add(RecordKind::kReady, 5, 1);
   view.add(RecordKind::kRunEnd, 6);
   view.add(RecordKind::kReady, 7, 0);
@@ -114,8 +116,7 @@ TEST(bars_nest_when_the_next_is_released_before_the_end) {
   View view;
   view.add(RecordKind::kReady, 1, 1);
   view.add(RecordKind::kRelease, 2);
-  view.add(RecordKind::kRunBegin, 3);
-  view.add(RecordKind::kTensor, 3);
+  view.begin(3);
   view.add(RecordKind::kReady, 4, 1);
   view.add(RecordKind::kRelease, 5);
   view.add(RecordKind::kRunEnd, 6);
@@ -140,9 +141,7 @@ TEST(a_refusal_is_an_error_and_a_barrier_only_a_negotiation) {
   view.add(RecordKind::kFailed, 2);
   view.add(RecordKind::kReady, 3, 0, 2);
   view.add(RecordKind::kRelease, 4, 0, 2);
-  view.add(RecordKind::kRunBegin, 5, 0, 2);
-  view.add(RecordKind::kTensor, 5, 0, 2);
-  view.add(RecordKind::kRunEnd, 6, 0, 2);
+  view.run(5, 6, 2);
   check_nesting(view.events, true);
   CHECK(view.count("ERROR") == 1 && view.count("NEGOTIATE_BARRIER") == 1 && view.count("BARRIER") == 0);
 }

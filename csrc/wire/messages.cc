@@ -6,136 +6,60 @@
 namespace hvd::wire {
 namespace {
 
-void put(Writer& out, const Request& request) {
-  out.number(request.kind);
-  out.number(request.process_set);
-  out.number(request.root_rank);
-  out.number(request.op);
-  out.number(request.prescale);
-  out.number(request.postscale);
-  out.text(request.name);
-  out.number<uint32_t>(static_cast<uint32_t>(request.tensors.size()));
-  for (const TensorInfo& tensor : request.tensors) {
-    out.number(tensor.type);
-    out.numbers(tensor.shape);
-  }
-  out.numbers(request.numbers);
+// The parts of a message in their order, for both directions: `Way` is a Writer, and the message constant, or
+// a Reader that fills it in.
+
+template <typename Way, typename AnyRequest>
+void pass_request(Way& way, AnyRequest& request) {
+  way.number(request.kind);
+  way.number(request.process_set);
+  way.number(request.root_rank);
+  way.limited(request.op, HVD_PRODUCT);
+  way.require(is_kind(request.kind));
+  way.number(request.prescale);
+  way.number(request.postscale);
+  way.text(request.name);
+  way.list(request.tensors, 5, [&](auto& tensor) {
+    way.limited(tensor.type, kDataTypes - 1);
+    way.numbers(tensor.shape);
+  });
+  way.numbers(request.numbers);
 }
 
-Request get_request(Reader& in) {
-  Request request;
-  request.kind = in.number<int32_t>();
-  request.process_set = in.number<int32_t>();
-  request.root_rank = in.number<int32_t>();
-  auto op = in.number<uint8_t>();
-  if (!is_kind(request.kind) || op > HVD_PRODUCT) in.fail();
-  request.op = static_cast<ReduceOp>(op);
-  request.prescale = in.number<double>();
-  request.postscale = in.number<double>();
-  request.name = in.text();
-  size_t count = in.count(5);
-  for (size_t i = 0; i < count && in.ok(); ++i) {
-    TensorInfo tensor;
-    auto type = in.number<uint8_t>();
-    if (type >= kDataTypes) in.fail();
-    tensor.type = static_cast<DataType>(type);
-    tensor.shape = in.numbers<int64_t>();
-    request.tensors.push_back(std::move(tensor));
-  }
-  request.numbers = in.numbers<int32_t>();
-  return request;
+template <typename Way, typename AnyOperation>
+void pass_operation(Way& way, AnyOperation& operation) {
+  auto row = [&](auto& numbers) { way.numbers(numbers); };
+  way.number(operation.code);
+  way.text(operation.text);
+  way.number(operation.process_set);
+  way.text(operation.name);
+  way.limited(operation.report, 1);
+  way.list(operation.items, 4, [&](auto& item) {
+    way.number(item.cached_id);
+    if (item.cached_id != 0) return;
+    auto& agreement = way.present(item.fresh);
+    way.number(agreement.id);
+    pass_request(way, agreement.common);
+    way.list(agreement.first_dims, 4, row);
+    way.list(agreement.splits, 4, row);
+    way.number(agreement.result);
+  });
 }
 
-template <typename T>
-void put_rows(Writer& out, const std::vector<std::vector<T>>& rows) {
-  out.number<uint32_t>(static_cast<uint32_t>(rows.size()));
-  for (const auto& row : rows) out.numbers(row);
+template <typename Way, typename AnyClock>
+void pass_clock(Way& way, AnyClock& clock) {
+  way.number(clock.sent);
+  way.number(clock.last);
+  way.number(clock.arrived);
 }
 
-template <typename T>
-std::vector<std::vector<T>> get_rows(Reader& in) {
-  std::vector<std::vector<T>> rows;
-  size_t count = in.count(4);
-  for (size_t i = 0; i < count && in.ok(); ++i) rows.push_back(in.numbers<T>());
-  return rows;
-}
-
-void put(Writer& out, const Operation& operation) {
-  out.number(operation.code);
-  out.text(operation.text);
-  out.number(operation.process_set);
-  out.text(operation.name);
-  out.number<uint8_t>(operation.report);
-  out.number<uint32_t>(static_cast<uint32_t>(operation.items.size()));
-  for (const Item& item : operation.items) {
-    out.number(item.cached_id);
-    if (item.cached_id != 0) continue;
-    const Agreement& agreement = *item.fresh;
-    out.number(agreement.id);
-    put(out, agreement.common);
-    put_rows(out, agreement.first_dims);
-    put_rows(out, agreement.splits);
-    out.number(agreement.result);
-  }
-}
-
-Operation get_operation(Reader& in) {
-  Operation operation;
-  operation.code = in.number<int32_t>();
-  operation.text = in.text();
-  operation.process_set = in.number<int32_t>();
-  operation.name = in.text();
-  auto report = in.number<uint8_t>();
-  if (report > 1) in.fail();
-  operation.report = report == 1;
-  size_t count = in.count(4);
-  for (size_t i = 0; i < count && in.ok(); ++i) {
-    Item item;
-    item.cached_id = in.number<uint32_t>();
-    if (item.cached_id == 0) {
-      Agreement agreement;
-      agreement.id = in.number<uint32_t>();
-      agreement.common = get_request(in);
-      agreement.first_dims = get_rows<int64_t>(in);
-      agreement.splits = get_rows<int32_t>(in);
-      agreement.result = in.number<int64_t>();
-      item.fresh = std::move(agreement);
-    }
-    operation.items.push_back(std::move(item));
-  }
-  return operation;
-}
-
-void put(Writer& out, const Clock& clock) {
-  out.number(clock.sent);
-  out.number(clock.last);
-  out.number(clock.arrived);
-}
-
-Clock get_clock(Reader& in) {
-  Clock clock;
-  clock.sent = in.number<int64_t>();
-  clock.last = in.number<int64_t>();
-  clock.arrived = in.number<int64_t>();
-  return clock;
-}
-
-void put(Writer& out, const Progress& progress) {
-  for (uint64_t number : {progress.steps, progress.operations, progress.bytes, progress.blocked_ns,
-                          progress.cpu_ns, progress.resident_bytes, progress.dropped, progress.pending,
-                          progress.running_ns, progress.idle_ns, progress.step_ns})
-    out.number(number);
-  out.text(progress.name);
-}
-
-Progress get_progress(Reader& in) {
-  Progress progress;
-  for (uint64_t* number : {&progress.steps, &progress.operations, &progress.bytes, &progress.blocked_ns,
-                           &progress.cpu_ns, &progress.resident_bytes, &progress.dropped, &progress.pending,
-                           &progress.running_ns, &progress.idle_ns, &progress.step_ns})
-    *number = in.number<uint64_t>();
-  progress.name = in.text();
-  return progress;
+template <typename Way, typename AnyProgress>
+void pass_progress(Way& way, AnyProgress& progress) {
+  for (auto* number : {&progress.steps, &progress.operations, &progress.bytes, &progress.blocked_ns,
+                       &progress.cpu_ns, &progress.resident_bytes, &progress.dropped, &progress.pending,
+                       &progress.running_ns, &progress.idle_ns, &progress.step_ns})
+    way.number(*number);
+  way.text(progress.name);
 }
 
 // Starts a frame; its length is filled in at the end.
@@ -157,20 +81,20 @@ std::vector<uint8_t> finish(Writer& out) {
 
 std::vector<uint8_t> encode_request(const Request& request) {
   Writer out = start(MessageType::kRequest);
-  put(out, request);
+  pass_request(out, request);
   return finish(out);
 }
 
 std::vector<uint8_t> encode_resent(uint32_t id, const Request& request) {
   Writer out = start(MessageType::kResent);
   out.number(id);
-  put(out, request);
+  pass_request(out, request);
   return finish(out);
 }
 
 std::vector<uint8_t> encode_operation(const Operation& operation) {
   Writer out = start(MessageType::kOperation);
-  put(out, operation);
+  pass_operation(out, operation);
   return finish(out);
 }
 
@@ -193,13 +117,13 @@ std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
 
 std::vector<uint8_t> encode_clock(const Clock& clock) {
   Writer out = start(MessageType::kClock);
-  put(out, clock);
+  pass_clock(out, clock);
   return finish(out);
 }
 
 std::vector<uint8_t> encode_progress(const Progress& progress) {
   Writer out = start(MessageType::kProgress);
-  put(out, progress);
+  pass_progress(out, progress);
   return finish(out);
 }
 
@@ -260,14 +184,14 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
   message->type = static_cast<MessageType>(in.number<uint8_t>());
   switch (message->type) {
     case MessageType::kRequest:
-      message->request = get_request(in);
+      pass_request(in, message->request);
       break;
     case MessageType::kResent:
       message->id = in.number<uint32_t>();
-      message->request = get_request(in);
+      pass_request(in, message->request);
       break;
     case MessageType::kOperation:
-      message->operation = get_operation(in);
+      pass_operation(in, message->operation);
       break;
     case MessageType::kCached:
     case MessageType::kResend:
@@ -287,10 +211,10 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
       }
       break;
     case MessageType::kClock:
-      message->clock = get_clock(in);
+      pass_clock(in, message->clock);
       break;
     case MessageType::kProgress:
-      message->progress = get_progress(in);
+      pass_progress(in, message->progress);
       break;
     case MessageType::kDump:
       message->id = in.number<uint32_t>();
