@@ -62,16 +62,57 @@ void pass_progress(Way& way, AnyProgress& progress) {
   way.text(progress.name);
 }
 
-// Starts a frame; its length is filled in at the end.
-Writer start(MessageType type) {
+// What follows the type.
+template <typename Way, typename AnyMessage>
+void pass_message(Way& way, AnyMessage& message) {
+  switch (message.type) {
+    case MessageType::kRequest:
+      return pass_request(way, message.request);
+    case MessageType::kResent:
+      way.number(message.id);
+      return pass_request(way, message.request);
+    case MessageType::kOperation:
+      return pass_operation(way, message.operation);
+    case MessageType::kCached:
+    case MessageType::kResend:
+    case MessageType::kEvict:
+      return way.number(message.id);
+    case MessageType::kShutdown:
+      return way.text(message.text);
+    case MessageType::kAbort:
+      way.text(message.text);
+      way.number(message.culprit);
+      way.limited(message.silent, 1);
+      return way.require(message.culprit >= -1);
+    case MessageType::kClock:
+      return pass_clock(way, message.clock);
+    case MessageType::kProgress:
+      return pass_progress(way, message.progress);
+    case MessageType::kDump:
+      way.number(message.id);
+      return way.text(message.text);
+    case MessageType::kStacks:
+      way.number(message.id);
+      way.number(message.how);
+      return way.text(message.text);
+    case MessageType::kShutdownAck:
+    case MessageType::kDone:
+    case MessageType::kClosed:
+    case MessageType::kHeartbeat:
+      return;
+    default:
+      return way.require(false);
+  }
+}
+
+// A message with its length in front; `fill` writes what follows the type.
+template <typename Fill>
+std::vector<uint8_t> frame(MessageType type, Fill fill) {
   Writer out;
   out.bytes().reserve(64);  // enough for most
   out.number<uint32_t>(0);
   out.number(type);
-  return out;
-}
-
-std::vector<uint8_t> finish(Writer& out) {
+  fill(out);
   auto length = static_cast<uint32_t>(out.bytes().size() - sizeof(uint32_t));
   std::memcpy(out.bytes().data(), &length, sizeof length);
   return std::move(out.bytes());
@@ -80,159 +121,71 @@ std::vector<uint8_t> finish(Writer& out) {
 }  // namespace
 
 std::vector<uint8_t> encode_request(const Request& request) {
-  Writer out = start(MessageType::kRequest);
-  pass_request(out, request);
-  return finish(out);
+  return frame(MessageType::kRequest, [&](Writer& out) { pass_request(out, request); });
 }
 
 std::vector<uint8_t> encode_resent(uint32_t id, const Request& request) {
-  Writer out = start(MessageType::kResent);
-  out.number(id);
-  pass_request(out, request);
-  return finish(out);
+  return frame(MessageType::kResent, [&](Writer& out) {
+    out.number(id);
+    pass_request(out, request);
+  });
 }
 
 std::vector<uint8_t> encode_operation(const Operation& operation) {
-  Writer out = start(MessageType::kOperation);
-  pass_operation(out, operation);
-  return finish(out);
+  return frame(MessageType::kOperation, [&](Writer& out) { pass_operation(out, operation); });
 }
 
 std::vector<uint8_t> encode_simple(MessageType type) {
-  Writer out = start(type);
-  return finish(out);
+  return frame(type, [](Writer&) {});
 }
 
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id) {
-  Writer out = start(type);
-  out.number(id);
-  return finish(out);
+  return frame(type, [&](Writer& out) { out.number(id); });
 }
 
 std::vector<uint8_t> encode_text(MessageType type, const std::string& text) {
-  Writer out = start(type);
-  out.text(text);
-  return finish(out);
+  return frame(type, [&](Writer& out) { out.text(text); });
 }
 
 std::vector<uint8_t> encode_clock(const Clock& clock) {
-  Writer out = start(MessageType::kClock);
-  pass_clock(out, clock);
-  return finish(out);
+  return frame(MessageType::kClock, [&](Writer& out) { pass_clock(out, clock); });
 }
 
 std::vector<uint8_t> encode_progress(const Progress& progress) {
-  Writer out = start(MessageType::kProgress);
-  pass_progress(out, progress);
-  return finish(out);
+  return frame(MessageType::kProgress, [&](Writer& out) { pass_progress(out, progress); });
 }
 
 std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason) {
-  Writer out = start(MessageType::kDump);
-  out.number(id);
-  out.text(reason);
-  return finish(out);
+  return frame(MessageType::kDump, [&](Writer& out) {
+    out.number(id);
+    out.text(reason);
+  });
 }
 
 std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text) {
-  Writer out = start(MessageType::kStacks);
-  out.number(id);
-  out.number(how);
-  out.text(text);
-  return finish(out);
+  return frame(MessageType::kStacks, [&](Writer& out) {
+    out.number(id);
+    out.number(how);
+    out.text(text);
+  });
 }
 
 std::vector<uint8_t> encode_abort(const Status& reason) {
-  Writer out = start(MessageType::kAbort);
-  out.text(reason.text());
-  out.number<int32_t>(reason.culprit());
-  out.number<uint8_t>(reason.silent());
-  return finish(out);
+  return frame(MessageType::kAbort, [&](Writer& out) {
+    out.text(reason.text());
+    out.number<int32_t>(reason.culprit());
+    out.number<uint8_t>(reason.silent());
+  });
 }
 
 std::vector<uint8_t> encode(const Message& message) {
-  switch (message.type) {
-    case MessageType::kClock:
-      return encode_clock(message.clock);
-    case MessageType::kProgress:
-      return encode_progress(message.progress);
-    case MessageType::kDump:
-      return encode_dump(message.id, message.text);
-    case MessageType::kStacks:
-      return encode_stacks(message.id, message.how, message.text);
-    case MessageType::kRequest:
-      return encode_request(message.request);
-    case MessageType::kResent:
-      return encode_resent(message.id, message.request);
-    case MessageType::kOperation:
-      return encode_operation(message.operation);
-    case MessageType::kCached:
-    case MessageType::kResend:
-    case MessageType::kEvict:
-      return encode_id(message.type, message.id);
-    case MessageType::kShutdown:
-      return encode_text(message.type, message.text);
-    case MessageType::kAbort:
-      return encode_abort(Status::unknown(message.text).blame(message.culprit, message.silent));
-    default:
-      return encode_simple(message.type);
-  }
+  return frame(message.type, [&](Writer& out) { pass_message(out, message); });
 }
 
 bool decode(const uint8_t* data, size_t size, Message* message) {
   Reader in(data, size);
-  message->type = static_cast<MessageType>(in.number<uint8_t>());
-  switch (message->type) {
-    case MessageType::kRequest:
-      pass_request(in, message->request);
-      break;
-    case MessageType::kResent:
-      message->id = in.number<uint32_t>();
-      pass_request(in, message->request);
-      break;
-    case MessageType::kOperation:
-      pass_operation(in, message->operation);
-      break;
-    case MessageType::kCached:
-    case MessageType::kResend:
-    case MessageType::kEvict:
-      message->id = in.number<uint32_t>();
-      break;
-    case MessageType::kShutdown:
-      message->text = in.text();
-      break;
-    case MessageType::kAbort:
-      message->text = in.text();
-      message->culprit = in.number<int32_t>();
-      if (auto silent = in.number<uint8_t>(); message->culprit < -1 || silent > 1) {
-        in.fail();
-      } else {
-        message->silent = silent == 1;
-      }
-      break;
-    case MessageType::kClock:
-      pass_clock(in, message->clock);
-      break;
-    case MessageType::kProgress:
-      pass_progress(in, message->progress);
-      break;
-    case MessageType::kDump:
-      message->id = in.number<uint32_t>();
-      message->text = in.text();
-      break;
-    case MessageType::kStacks:
-      message->id = in.number<uint32_t>();
-      message->how = in.number<uint8_t>();
-      message->text = in.text();
-      break;
-    case MessageType::kShutdownAck:
-    case MessageType::kDone:
-    case MessageType::kClosed:
-    case MessageType::kHeartbeat:
-      break;
-    default:
-      return false;
-  }
+  in.number(message->type);
+  pass_message(in, *message);
   return in.finished();
 }
 

@@ -24,14 +24,14 @@ ON = """
 --autotune-bayes-opt-max-samples 6 --autotune-gaussian-process-noise 0.3
 --timeline-filename trace.json --timeline-mark-cycles
 --no-stall-check --stall-check-warning-time-seconds 70 --stall-check-shutdown-time-seconds 80
---mpi-threads-disable --num-nccl-streams 3 --thread-affinity 1,0 --gloo-timeout-seconds 44
+--stall-stacks --mpi-threads-disable --num-nccl-streams 3 --thread-affinity 1,0 --gloo-timeout-seconds 44
 --start-timeout 55 --term-grace-period 20 --elastic-timeout 90 --env-exclude MY_*,OTHER
 --log-level ERROR --log-without-timestamp --tcp --network-interfaces lo
 """
 OFF = """
 --no-hierarchical-allreduce --no-hierarchical-allgather --no-torus-allreduce
---timeline-filename trace.json --no-timeline-mark-cycles --stall-check --no-mpi-threads-disable
---log-with-timestamp --network-interface lo
+--timeline-filename trace.json --no-timeline-mark-cycles --stall-check --no-stall-stacks
+--no-mpi-threads-disable --log-with-timestamp --network-interface lo
 """
 OTHERWISE = {
     "--fusion-threshold-mb": f"HOROVOD_FUSION_THRESHOLD={32 * MIB}",
@@ -62,6 +62,7 @@ OTHERS = """
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
 --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
 --host-discovery-script --failures-before-blacklist --preemption-grace --events-file --commit-dir
+--doctor --jobs --top --stack-dump --timeline --dashboard --dashboard-address --report --event-log --no-event-log
 """
 
 FILE = """
