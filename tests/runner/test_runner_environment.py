@@ -62,7 +62,8 @@ OTHERS = """
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
 --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
 --host-discovery-script --failures-before-blacklist --preemption-grace --events-file --commit-dir
---doctor --jobs --top --stack-dump --timeline --dashboard --dashboard-address --report --event-log --no-event-log
+--doctor --jobs --top --stack-dump --timeline --dashboard --dashboard-address --report
+--event-log --no-event-log
 """
 
 FILE = """
