@@ -250,7 +250,7 @@ int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* spli
   return count;
 }
 
-void hvd_free(void* memory) { std::free(memory); }
+void hvd_free(void* memory) { Memory{memory}.reset(); }
 
 void hvd_release(hvd_engine* engine, hvd_handle handle) { engine->engine.release(handle); }
 
@@ -329,7 +329,9 @@ int32_t hvd_summaries(hvd_engine* engine, hvd_summary* summaries, int32_t capaci
 int32_t hvd_next_event(hvd_engine* engine, double seconds, hvd_event* event) {
   Notice notice;
   if (!engine->engine.notices().next(seconds, &notice)) return 0;
-  *event = {notice.kind, notice.rank, notice.number, notice.how, strdup(notice.text.c_str())};
+  Memory text = allocate_memory(notice.text.size() + 1);
+  if (text) std::memcpy(text.get(), notice.text.c_str(), notice.text.size() + 1);
+  *event = {notice.kind, notice.rank, notice.number, notice.how, static_cast<char*>(text.release())};
   return 1;
 }
 

@@ -40,12 +40,13 @@ void Coordinator::run() {
   std::vector<pollfd> polled;
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
-    polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}});
+    polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
     const bool relieved = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
     if (!relieved) append_polled(&polled);
     if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
+    if (polled[2].revents != 0) unsent_.clear();
     if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
@@ -55,8 +56,11 @@ void Coordinator::run() {
 
 bool Coordinator::finished() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return closed_ &&
-         std::none_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.has_unsent(); });
+  return closed_ && !has_unsent();
+}
+
+bool Coordinator::has_unsent() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.has_unsent(); });
 }
 
 void Coordinator::serve() {
@@ -65,6 +69,7 @@ void Coordinator::serve() {
   visits_.fetch_add(1);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
   release();
+  if (has_unsent()) unsent_.set();  // the visitor may not come back, and the thread does not wait for room
 }
 
 void Coordinator::append_polled(std::vector<pollfd>* polled) {
@@ -233,6 +238,11 @@ std::vector<Negotiation::Stalled> Coordinator::waiting(double limit) {
   if (shutting_down_ || std::chrono::duration<double>(now - negotiation_.waits_since(now)).count() < limit)
     return {};
   return negotiation_.stalled(now, 0);
+}
+
+bool Coordinator::closing() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return shutting_down_;
 }
 
 std::vector<Negotiation::Late> Coordinator::late() {

@@ -34,6 +34,8 @@ class Coordinator {
   // All that waits for some ranks, the oldest first; nothing if even the oldest has done so for less than
   // `limit` seconds.
   std::vector<Negotiation::Stalled> waiting(double limit);
+  // Whether a shutdown has begun: nothing waits any more then.
+  bool closing();
   // [rank]
   std::vector<Negotiation::Late> late();
 
@@ -46,6 +48,7 @@ class Coordinator {
  private:
   void run();
   bool finished();
+  bool has_unsent() const;
   void listen(int rank);
   void handle(int rank, wire::Message& message);
   void record_ready(int rank, const wire::Request& request);
@@ -62,6 +65,7 @@ class Coordinator {
   Recorder* recorder_;
   AbortSignal* abort_;
   Event stop_;
+  Event unsent_;  // serve() has left something for the thread to send
   Negotiation negotiation_;
   OperationNumbers numbers_;
   bool shutting_down_ = false;

@@ -117,7 +117,7 @@ class Engine {
   void make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers);
   wire::Progress progress();
   void count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end);
-  void tell_last_operations();
+  void fail();
   void finish(const std::shared_ptr<Task>& task, Status status);
 
   const int rank_, size_;
@@ -148,6 +148,7 @@ class Engine {
   hvd_handle next_handle_ = 1;
   Status closed_;  // not ok: submitting fails with this
   bool shutdown_sent_ = false;
+  bool failed_ = false;  // the engine thread's; aborted, and not while it was being shut down anyway
 
   std::mutex send_mutex_;
   wire::Channel control_;  // sending under send_mutex_, receiving under driver_mutex_

@@ -105,7 +105,7 @@ void Inspector::run() {
       std::unique_lock<std::mutex> lock(mutex_);
       Clock::time_point until = next;
       for (const Pending& each : pending_) until = std::min(until, each.deadline);
-      changed_.wait_until(lock, until);
+      if (!stopped_) changed_.wait_until(lock, until);
       if (stopped_) return;
     }
     tell_finished_reports();
@@ -122,6 +122,7 @@ void Inspector::look() {
   if (stopping_job_ || (warn <= 0 && stop <= 0)) return;
   const double limit = warn <= 0 ? stop : stop <= 0 ? warn : std::min(warn, stop);
   const std::vector<Negotiation::Stalled> votes = sources_.waiting(limit);
+  if (sources_.closing()) return;
   std::vector<Pending> pending;
   for (Stalls::Report& report : stalls_.update(votes, states())) {
     if (report.kind != Stalls::Report::Kind::kResolved) metrics_->stalls.add();

@@ -37,6 +37,8 @@ class Inspector {
   struct Sources {
     // All that waits for some ranks, the oldest first, if the oldest waits for at least `limit` seconds.
     std::function<std::vector<Negotiation::Stalled>(double limit)> waiting;
+    // Whether the job is being shut down, so that nothing waits although nothing goes on.
+    std::function<bool()> closing;
     std::function<std::vector<Negotiation::Late>()> late;
     std::function<wire::Progress()> own_progress;
     // Asks a rank for its stacks; the answer is a call of stacks().

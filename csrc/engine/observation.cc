@@ -1,4 +1,4 @@
-// What an engine tells about itself: progress, metrics, stacks, its last operations.
+// What an engine tells about itself: progress, metrics, stacks, its failure and its last operations.
 #include <unistd.h>
 
 #include <ctime>
@@ -29,6 +29,7 @@ uint64_t resident_bytes() {
 void Engine::make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers) {
   Inspector::Sources sources;
   sources.waiting = [this](double limit) { return coordinator_->waiting(limit); };
+  sources.closing = [this] { return coordinator_->closing(); };
   sources.late = [this] { return coordinator_->late(); };
   sources.own_progress = [this] { return progress(); };
   sources.ask = [this](int rank, uint32_t number, const std::string& reason) {
@@ -111,21 +112,30 @@ uint32_t Engine::ask_stacks(int rank, const std::string& reason) {
   return number;
 }
 
-// Of each rank, when the job fails: where it was then is often the answer.
-void Engine::tell_last_operations() {
+// The engine thread's last deed if the job fails. Each rank tells its last operations: where it was then is
+// often the answer. That is written at the end, since whoever reads it may be slow.
+void Engine::fail() {
   constexpr size_t kTold = 10;
+  const Status reason = abort_->reason();
+  const std::string last = recent_.text(kTold, now_ns());
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (shutdown_sent_ || !closed_.ok()) return;  // the end was near anyway
+    failed_ = !shutdown_sent_ && closed_.ok();  // else the end was near anyway
   }
-  metrics_.failures.add();
-  const std::string last = recent_.text(kTold, now_ns()), reason = abort_->reason().text();
-  log_.debug("Aborted: " + reason);
+  if (failed_) {
+    metrics_.failures.add();
+    notices_.push({HVD_EVENT_REPORT, rank_, 0, 0,
+                   R"({"event": "failure", "rank": )" + std::to_string(rank_) + R"(, "reason": )" +
+                       json_text(reason.text()) + R"(, "last": )" + json_text(last) + "}"});
+  }
+  {
+    std::lock_guard<std::mutex> driver(driver_mutex_);  // an operation under way ends first
+    fail_pending(reason);
+  }
+  if (!failed_) return;
+  log_.debug("Aborted: " + reason.text());
   if (!last.empty())
     log_.warning("The last operations here before the failure, the latest first: " + last + ".");
-  notices_.push({HVD_EVENT_REPORT, rank_, 0, 0,
-                 R"({"event": "failure", "rank": )" + std::to_string(rank_) + R"(, "reason": )" +
-                     json_text(reason) + R"(, "last": )" + json_text(last) + "}"});
 }
 
 }  // namespace hvd

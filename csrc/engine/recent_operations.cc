@@ -28,7 +28,7 @@ RecentOperations::Latest RecentOperations::latest(uint64_t now) const {
   const Entry& entry = entries_[(count_ - 1) % kKept];
   latest.name = entry.first->common.name;
   if (entry.end == 0) {
-    latest.running = std::max<uint64_t>(now - entry.begin, 1);
+    latest.running = std::max<uint64_t>(now - std::min(now, entry.begin), 1);
   } else {
     latest.idle = now - std::min(now, entry.end);
   }
@@ -41,7 +41,8 @@ std::string RecentOperations::text(size_t count, uint64_t now) const {
   for (uint64_t i = 0; i < std::min<uint64_t>({count, count_, kKept}); ++i) {
     const Entry& entry = entries_[(count_ - 1 - i) % kKept];
     char rest[96];
-    const double seconds = static_cast<double>(now - (entry.end == 0 ? entry.begin : entry.end)) / 1e9;
+    const uint64_t since = entry.end == 0 ? entry.begin : entry.end;
+    const double seconds = static_cast<double>(now - std::min(now, since)) / 1e9;
     std::snprintf(rest, sizeof rest,
                   entry.end == 0 ? "%s (%llu bytes, running for %.1f s)" : "%s (%llu bytes, %.1f s ago)",
                   entry.tensors > 1 ? " and others" : "", static_cast<unsigned long long>(entry.bytes),

@@ -14,7 +14,8 @@ namespace hvd {
 
 class RecentOperations {
  public:
-  // Times are those of now_ns(). An operation ends when those who waited for it have been told.
+  // Times are those of now_ns(). An operation ends when those who waited for it have been told. Whoever asks
+  // may have taken the time before something that another thread has added meanwhile.
   void begin(std::shared_ptr<const wire::Agreement> first, uint64_t tensors, uint64_t bytes, uint64_t now);
   void end(uint64_t now);
 

@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// docs/timeline.md says what the fields of each kind mean.
+// horovod/timeline/trace.py tells what the fields of each kind mean.
 enum class RecordKind : uint16_t {
   kSubmit = 1,
   kReady = 2,
@@ -27,6 +27,7 @@ enum class RecordKind : uint16_t {
   kFailed = 18,
   kDropped = 19,
   kAbort = 20,
+  kProcessor = 21,
 };
 
 struct Record {

@@ -22,6 +22,9 @@ uint64_t nanoseconds(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// What all threads of this process have used.
+uint64_t processor_ns() { return nanoseconds(CLOCK_PROCESS_CPUTIME_ID); }
+
 }  // namespace
 
 uint64_t now_ns() { return nanoseconds(CLOCK_MONOTONIC); }
@@ -50,12 +53,9 @@ Recorder::Recorder(RecordedRank rank, int64_t buffer, const Log& log)
 Recorder::~Recorder() { stop(); }
 
 Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
-  {
-    std::lock_guard<std::mutex> only_one(start_mutex_);
-    if (active() && path == path_) return {};
-  }
-  stop();
   std::lock_guard<std::mutex> only_one(start_mutex_);
+  if (active() && path == path_) return {};
+  stop_writer("");
   if (rank_.rank != 0 && !parts) return {};
   auto files = std::make_unique<Files>();
   if (rank_.rank == 0) {
@@ -90,6 +90,11 @@ Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
 
 void Recorder::stop(const std::string& reason) {
   std::lock_guard<std::mutex> only_one(start_mutex_);
+  stop_writer(reason);
+}
+
+// The caller holds start_mutex_.
+void Recorder::stop_writer(const std::string& reason) {
   if (!writer_.joinable()) return;
   active_.store(false, std::memory_order_relaxed);
   if (!reason.empty()) Moment(*this).add(RecordKind::kAbort, 0, {});
@@ -112,7 +117,7 @@ void Recorder::Moment::add(RecordKind kind, uint32_t name, OperationNumber numbe
                            uint64_t bytes, uint64_t argument) {
   if (!recorder_.recording_) return;
   std::vector<Record>& records = recorder_.records_;
-  if (records.size() + 1 >= recorder_.capacity_) {  // the last one is for saying so
+  if (records.size() + 2 >= recorder_.capacity_) {  // the last ones are the writer's
     recorder_.lost_++;
     recorder_.dropped_.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -126,7 +131,7 @@ void Recorder::mark(const std::string& name, int phase, uint64_t step) {
   constexpr RecordKind kinds[] = {RecordKind::kMark, RecordKind::kMarkBegin, RecordKind::kMarkEnd,
                                   RecordKind::kStep};
   const bool is_step = phase == 3;
-  const uint64_t argument = is_step ? nanoseconds(CLOCK_PROCESS_CPUTIME_ID) : thread_number();
+  const uint64_t argument = is_step ? processor_ns() : thread_number();
   Moment moment(*this);
   moment.add(kinds[phase], moment.mark(name), {}, 0, is_step ? step : 0, argument);
 }
@@ -157,6 +162,7 @@ void Recorder::write_until_stopped() {
       stopping = stopping_;
       if (lost_ > 0)
         records_.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, std::exchange(lost_, 0)});
+      records_.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kProcessor, 0, 0, processor_ns()});
       std::swap(taken, records_);
       names = names_.take_fresh();
     }

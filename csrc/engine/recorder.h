@@ -60,6 +60,7 @@ class Recorder {
 
  private:
   struct Files;
+  void stop_writer(const std::string& reason);
   void write_until_stopped();
   void write(const std::vector<Record>& records, const std::vector<RecordedName>& names);
 

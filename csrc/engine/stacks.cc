@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,11 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+sighandler_t handler_of(int signal) {
+  struct sigaction action{};
+  return signal >= 0 && sigaction(signal, nullptr, &action) == 0 ? action.sa_handler : SIG_DFL;
 }
 
 }  // namespace
@@ -52,10 +58,14 @@ std::string thread_states() {
 }
 
 void Stacks::ask(uint32_t number, const std::string& reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (stopped_) return;
-  asked_.push_back({number, reason});
-  if (!thread_.joinable()) thread_ = start_thread("hvd-stacks", [this] { run(); });
+  try {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopped_) return;
+    if (!thread_.joinable()) thread_ = start_thread("hvd-stacks", [this] { run(); });
+    asked_.push_back({number, reason});
+  } catch (const std::system_error&) {
+    return answer_(number, HVD_STACKS_STATES, thread_states());
+  }
   changed_.notify_all();
 }
 
@@ -70,6 +80,7 @@ void Stacks::use_signal(int signal, int pipe) {
   std::lock_guard<std::mutex> lock(mutex_);
   signal_ = signal;
   pipe_ = pipe;
+  handler_ = handler_of(signal);
 }
 
 void Stacks::stop() {
@@ -112,18 +123,21 @@ void Stacks::find(const Asked& asked) {
   answer_(asked.number, HVD_STACKS_STATES, thread_states());
 }
 
-std::string Stacks::by_signal() {
-  int signal = -1, pipe = -1;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    signal = signal_;
-    pipe = pipe_;
-  }
-  if (signal < 0 || pipe < 0) return "";
+// Not if the application has put something else in the handler's place: that could end the process.
+bool Stacks::send_signal(int* pipe) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (pipe_ < 0 || handler_ == SIG_DFL || handler_of(signal_) != handler_) return false;
   char buffer[4096];
-  while (read(pipe, buffer, sizeof buffer) > 0) {  // what an earlier one may have left; it does not block
+  while (read(pipe_, buffer, sizeof buffer) > 0) {  // what an earlier one may have left; it does not block
   }
-  if (kill(getpid(), signal) != 0) return "";
+  *pipe = pipe_;
+  return kill(getpid(), signal_) == 0;
+}
+
+std::string Stacks::by_signal() {
+  int pipe = -1;
+  if (!send_signal(&pipe)) return "";
+  char buffer[4096];
   std::string text;
   pollfd readable{pipe, POLLIN, 0};
   // The handler writes it all without a pause; when nothing more comes for a moment, that was it.

@@ -3,6 +3,8 @@
 // kernel tells what state each thread is in.
 #pragma once
 
+#include <signal.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -20,14 +22,14 @@ class Stacks {
  public:
   using Answer = std::function<void(uint32_t number, int how, const std::string& text)>;
 
-  // `answer` is called on a thread of this object.
+  // `answer` is called on a thread of this object, or by ask() if there is no thread to be had.
   Stacks(Notices* notices, Answer answer) : notices_(notices), answer_(std::move(answer)) {}
   ~Stacks() { stop(); }
 
   void ask(uint32_t number, const std::string& reason);
   // What Python says.
   void answered(uint32_t number, const std::string& text);
-  // The handler of `signal` writes to the other end of `pipe`. -1: there is none any more.
+  // The handler that `signal` has now writes to the other end of `pipe`. -1: there is none any more.
   void use_signal(int signal, int pipe);
   void stop();
 
@@ -38,6 +40,7 @@ class Stacks {
   };
   void run();
   void find(const Asked& asked);
+  bool send_signal(int* pipe);
   std::string by_signal();
 
   Notices* notices_;
@@ -49,7 +52,8 @@ class Stacks {
   uint32_t answered_number_ = 0;
   std::string answered_text_;
   int signal_ = -1, pipe_ = -1;
-  std::thread thread_;  // from the first question on
+  sighandler_t handler_ = SIG_DFL;  // that of signal_ when it was told
+  std::thread thread_;              // from the first question on
 };
 
 // What the kernel says about each thread of this process.

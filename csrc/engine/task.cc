@@ -18,10 +18,19 @@ thread_local bool calls_back = false;
 
 bool Task::in_callback() { return calls_back; }
 
+// aligned_alloc() of glibc before 2.38 can't use again what it returned before: the heap grew by dozens of
+// outputs. So the block begins at a line within one of malloc(), whose start stands before it.
 Memory allocate_memory(size_t bytes) {
   constexpr size_t kLine = 64;
-  return Memory(std::aligned_alloc(kLine, (bytes / kLine + 1) * kLine));
+  void* start = std::malloc(bytes + kLine + sizeof(void*));
+  if (start == nullptr) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  auto* block = reinterpret_cast<void**>((address + sizeof(void*) + kLine - 1) / kLine * kLine);
+  block[-1] = start;
+  return Memory(block);
 }
+
+void FreeMemory::operator()(void* block) const { std::free(static_cast<void**>(block)[-1]); }
 
 Task::Task(const hvd_request& submitted)
     : callback_(submitted.done), allocate_(submitted.allocate), user_(submitted.user) {

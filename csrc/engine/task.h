@@ -14,8 +14,10 @@
 namespace hvd {
 
 struct FreeMemory {
-  void operator()(void* memory) const { std::free(memory); }
+  void operator()(void* block) const;
 };
+
+// What allocate_memory() returned.
 using Memory = std::unique_ptr<void, FreeMemory>;
 
 // At least one byte, aligned to a cache line; empty if there is none to be had.

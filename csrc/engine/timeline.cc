@@ -70,15 +70,12 @@ void Timeline::record(const Record& record) {
       if (Row* found = row(record)) fail(*found, record.time);
       return;
     case RecordKind::kRunBegin:
-      running_.clear();
-      return;
+      return end_runs(record.time);  // if there was no room for the record of its end
     case RecordKind::kTensor:
-      if (Row* found = row(record)) run(*found, record.time);
+      if (Row* found = row(record)) run(*found, record);
       return;
     case RecordKind::kRunEnd:
-      for (Row* each : running_) run_end(*each, record.time);
-      running_.clear();
-      return;
+      return end_runs(record.time);
     case RecordKind::kCycle:
       if (mark_cycles_)
         emit_(R"({"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "tid": 1, "ts": )" +
@@ -103,7 +100,6 @@ Timeline::Row* Timeline::row(const Record& record) {
     emit_(metadata("process_name", same->number, R"("name": )" + json_text(name.text)));
     emit_(metadata("process_sort_index", same->number, R"("sort_index": )" + std::to_string(same->number)));
   }
-  same->name = &name;
   known = same;
   return known;
 }
@@ -122,13 +118,16 @@ void Timeline::release(Row& row, uint64_t time) {
   row.released = time;
 }
 
-void Timeline::run(Row& row, uint64_t time) {
-  const std::string activity = activity_of(row.name->kind, library_);
+void Timeline::run(Row& row, const Record& record) {
+  const RecordedName& name = names_[record.name - 1];
+  const std::string activity = activity_of(name.kind, library_);
   if (row.running || activity.empty()) return;  // the one: not if the records are right
   row.running = true;
+  row.name = &name;
   running_.push_back(&row);
+  const uint64_t time = record.time;
   const uint64_t begin = row.released == 0 ? time : std::max(std::min(row.released, time), row.ended);
-  event('B', row, row.run_track(), begin, label_of(row.name->kind));
+  event('B', row, row.run_track(), begin, label_of(name.kind));
   if (begin < time) {
     event('B', row, row.run_track(), begin, "QUEUE");
     event('E', row, row.run_track(), time);
@@ -149,6 +148,11 @@ void Timeline::run_end(Row& row, uint64_t time) {
   row.ended = time;
 }
 
+void Timeline::end_runs(uint64_t time) {
+  for (Row* each : running_) run_end(*each, time);
+  running_.clear();
+}
+
 void Timeline::fail(Row& row, uint64_t time) {
   release(row, time);
   if (!row.running) {
@@ -160,8 +164,7 @@ void Timeline::fail(Row& row, uint64_t time) {
 }
 
 void Timeline::end(uint64_t time) {
-  for (Row* each : running_) run_end(*each, time);
-  running_.clear();
+  end_runs(time);
   for (Row& each : all_rows_)
     if (each.negotiating) release(each, time);
 }

@@ -33,9 +33,9 @@ class Timeline {
   struct Row {
     int number = 0;
     bool negotiating = false, running = false;
-    uint64_t released = 0;  // 0: not seen
-    uint64_t ended = 0;     // the last bar of the run's track
-    const RecordedName* name = nullptr;
+    uint64_t released = 0;               // 0: not seen
+    uint64_t ended = 0;                  // the last bar of the run's track
+    const RecordedName* name = nullptr;  // of the run: it has kind and shape, which may change
     int negotiation_track() const { return 2 * number; }
     int run_track() const { return 2 * number + 1; }
   };
@@ -43,8 +43,9 @@ class Timeline {
   Row* row(const Record& record);
   void ready(Row& row, const Record& record);
   void release(Row& row, uint64_t time);
-  void run(Row& row, uint64_t time);
+  void run(Row& row, const Record& record);
   void run_end(Row& row, uint64_t time);
+  void end_runs(uint64_t time);
   void fail(Row& row, uint64_t time);
   void event(char phase, const Row& row, int track, uint64_t time, const std::string& label = "",
              const std::string& rest = "");

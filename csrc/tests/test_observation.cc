@@ -195,6 +195,11 @@ TEST(without_an_answer_the_signal_tells_and_then_the_kernel) {
     CHECK(next_event(rank).kind == HVD_EVENT_DUMP);
     told = next_event(rank);
     CHECK(told.kind == HVD_EVENT_STACKS && told.how == HVD_STACKS_SIGNAL && told.text == "from the handler");
+    signal(SIGRTMIN + 9, SIG_DFL);  // the application's doing: the signal would now end the process
+    CHECK(hvd_ask_stacks(rank.engine, -1, "request") > 0);
+    CHECK(next_event(rank).kind == HVD_EVENT_DUMP);
+    told = next_event(rank);
+    CHECK(told.kind == HVD_EVENT_STACKS && told.how == HVD_STACKS_STATES);
   });
 }
 
@@ -253,6 +258,38 @@ TEST(a_failure_is_told_with_the_last_operations) {
     const Told told = observe(rank, R"("event": "failure")", "");
     CHECK(has(told.text, "for the test") && has(told.text, "before (100 bytes, "));
   });
+}
+
+TEST(waiting_operations_fail_before_anything_is_written_about_it) {
+  int ends[2];
+  CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  for (const std::string block(4096, 'x'); write(ends[1], block.data(), block.size()) > 0;) {
+  }
+  fcntl(ends[1], F_SETFL, 0);
+  const int standard_error = dup(2);
+  CHECK(dup2(ends[1], 2) == 2);  // whoever reads it does not
+  WorldOptions options = with_stalls(0);
+  options.knobs.log_level = HVD_LOG_WARNING;
+  ThreadWorld(1, options).run([&](Rank& rank) {
+    CHECK(rank.simple(HVD_BARRIER, "before") == HVD_OK);
+    hvd_request request = Rank::request(HVD_BARRIER, "pending");
+    static std::atomic<bool> failed;
+    failed = false;
+    request.done = [](void*, const hvd_outcome*) { failed = true; };
+    hvd_abort(rank.engine, "for the test");
+    if (rank.submit(request) < 0) failed = true;
+    const auto deadline = Clock::now() + std::chrono::seconds(10);
+    while (!failed && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const bool in_time = failed;
+    CHECK(dup2(standard_error, 2) == 2);
+    char buffer[4096];
+    std::string read_back;
+    while (!has(read_back, "before the failure"))
+      read_back.append(buffer, static_cast<size_t>(read(ends[0], buffer, sizeof buffer)));
+    CHECK(in_time);
+  });
+  for (int fd : {ends[0], ends[1], standard_error}) close(fd);
 }
 
 int main(int argc, char** argv) {

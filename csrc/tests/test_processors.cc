@@ -72,13 +72,15 @@ TEST(a_move_now_and_then_is_always_allowed) {
 
 namespace {
 
-// Whether `move` takes this thread to another processor. The scheduler may undo it, so there are some tries.
+// Whether `move` takes this thread to another processor. The scheduler may undo it, so there are some tries,
+// far enough apart for MoveLimit.
 template <typename Move>
 bool moves(Move move) {
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 100; ++i) {
     const int here = this_processor();
     move();
     if (this_processor() != here) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return false;
 }

@@ -178,6 +178,57 @@ TEST(starting_and_stopping_meanwhile_leaves_whole_files) {
   read_part(directory.part(0));
 }
 
+TEST(threads_that_start_it_at_the_same_time_do_so_one_after_the_other) {
+  Directory directory;
+  ThreadWorld(1).run([&](Rank& rank) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i)
+      threads.emplace_back([&] {
+        for (int round = 0; round < 100; ++round) {
+          const std::string path = directory.file() + std::to_string(round % 2);
+          CHECK(hvd_timeline_start(rank.engine, path.c_str(), 0) == HVD_OK);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
+  });
+  for (const char* file : {"0", "1"}) check_nesting(trace(directory.file() + file), true);
+}
+
+TEST(a_shutdown_is_no_abort) {
+  Directory directory;
+  static std::atomic<bool> over;
+  over = false;
+  ThreadWorld(2).run([&](Rank& rank) {
+    CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
+    CHECK(rank.simple(HVD_BARRIER, "begin") == HVD_OK);
+    if (rank.rank == 0) {
+      hvd_shutdown(rank.engine);  // for all; rank 1 notices that this one closes its connections
+      over = true;
+    } else {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const Part part = read_part(directory.part(rank));
+    CHECK(part.count(RecordKind::kAbort) == 0 && part.end.find("\"reason\": \"\"") != std::string::npos);
+  }
+}
+
+TEST(an_abort_is_recorded_with_its_reason) {
+  Directory directory;
+  ThreadWorld(2).run([&](Rank& rank) {
+    CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
+    if (rank.rank == 1) hvd_abort(rank.engine, "for the test");
+    CHECK(rank.simple(HVD_BARRIER, "begin") != HVD_OK);
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const Part part = read_part(directory.part(rank));
+    CHECK(part.count(RecordKind::kAbort) == 1 && part.end.find("for the test") != std::string::npos);
+  }
+}
+
 TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
   Directory directory;
   ThreadWorld(3).run([&](Rank& rank) {

@@ -1,5 +1,6 @@
-// What is said about ranks that others wait for: pure, without ranks.
+// What is said about ranks that others wait for, and about a rank's last operations: pure, without ranks.
 #include "check.h"
+#include "engine/recent_operations.h"
 #include "engine/stalls.h"
 
 using hvd::Negotiation;
@@ -94,6 +95,19 @@ TEST(an_operation_that_was_released_and_does_not_end_is_told) {
 TEST(the_reason_to_stop_names_tensor_and_ranks) {
   CHECK(Stalls::reason_to_stop(vote(1, "x", 31, {0}, {1, 2}), 30) ==
         "'x' has waited for rank(s) 1, 2 for more than 30 seconds (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS).");
+}
+
+// Whoever asks has taken the time before: meanwhile another thread may begin or end an operation.
+TEST(an_operation_later_than_the_question_is_no_age_old) {
+  auto agreement = std::make_shared<hvd::wire::Agreement>();
+  agreement->common.name = "grad";
+  hvd::RecentOperations recent;
+  recent.begin(agreement, 1, 4, 1000);
+  CHECK(recent.latest(999).running == 1);
+  CHECK(recent.text(1, 999) == "grad (4 bytes, running for 0.0 s)");
+  recent.end(2000);
+  CHECK(recent.latest(1999).idle == 0);
+  CHECK(recent.text(1, 1999) == "grad (4 bytes, 0.0 s ago)");
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "check.h"
+#include "engine/stacks.h"
 #include "half_world.h"
 #include "thread_world.h"
 
@@ -41,6 +42,14 @@ void in_a_child(const std::function<void()>& body) {
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+// From now on every thread would need more memory than there is.
+void leave_no_threads() {
+  pthread_attr_t attributes;
+  CHECK(pthread_getattr_default_np(&attributes) == 0);
+  CHECK(pthread_attr_setstacksize(&attributes, size_t{1} << 46) == 0);
+  CHECK(pthread_setattr_default_np(&attributes) == 0);
 }
 
 // Starts the engine when only `left` descriptors are left. Returns whether it came up.
@@ -90,10 +99,7 @@ TEST(an_engine_without_threads_fails_with_the_reason) {
     in_a_child([&] {
       HalfWorld half(rank, 2);
       const long descriptors = open_descriptors();
-      pthread_attr_t attributes;
-      CHECK(pthread_getattr_default_np(&attributes) == 0);
-      CHECK(pthread_attr_setstacksize(&attributes, size_t{1} << 46) == 0);  // more than there is
-      CHECK(pthread_setattr_default_np(&attributes) == 0);
+      leave_no_threads();
       CHECK(hvd_create(&half.world) == nullptr);
       CHECK(std::string(hvd_last_error()).find("temporarily unavailable") != std::string::npos);
       CHECK(open_descriptors() == descriptors - half.handed_over);
@@ -101,6 +107,20 @@ TEST(an_engine_without_threads_fails_with_the_reason) {
       pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
       CHECK(!sigismember(&blocked, SIGINT));
     });
+}
+
+TEST(stacks_without_a_thread_to_find_them_are_what_the_kernel_says) {
+  in_a_child([] {
+    leave_no_threads();
+    hvd::Notices notices;
+    int answers = 0;
+    hvd::Stacks stacks(&notices, [&](uint32_t number, int how, const std::string& text) {
+      CHECK(number == 7 && how == HVD_STACKS_STATES && !text.empty());
+      answers++;
+    });
+    stacks.ask(7, "request");
+    CHECK(answers == 1);
+  });
 }
 
 TEST(threads_block_signals_except_those_that_are_their_own_fault) {

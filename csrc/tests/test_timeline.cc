@@ -35,7 +35,11 @@ struct View {
     barrier.number = 2;
     barrier.kind = HVD_BARRIER;
     barrier.text = "barrier";
-    timeline.names({name, barrier});
+    RecordedName other = name;
+    other.number = 3;
+    other.type = HVD_FLOAT64;
+    other.shape = {7};
+    timeline.names({name, barrier, other});
   }
   void add(RecordKind kind, uint64_t microseconds, uint64_t argument = 0, uint32_t name = 1) {
     Record record;
@@ -132,6 +136,28 @@ TEST(what_began_before_the_recording_is_left_out) {
   view.timeline.end(5'009'000);
   check_nesting(view.events, true);
   CHECK(view.count("NEGOTIATE_ALLREDUCE") == 1 && view.count("ALLREDUCE") == 0);
+}
+
+// There was no room for the record of its end.
+TEST(a_run_ends_at_the_latest_when_the_next_begins) {
+  View view;
+  view.add(RecordKind::kRunBegin, 1);
+  view.add(RecordKind::kTensor, 1);
+  view.run(5, 6);
+  view.timeline.end(5'009'000);
+  check_nesting(view.events, true);
+  CHECK(view.count("ALLREDUCE") == 2);
+}
+
+TEST(a_name_that_comes_with_several_shapes_has_that_of_each_run) {
+  View view;
+  view.run(1, 2, 1);
+  view.run(3, 4, 3);
+  view.run(5, 6, 1);
+  check_nesting(view.events, true);
+  std::string shapes;
+  for (const TraceEvent& event : view.events) shapes += value_of(event.text, "shape");
+  CHECK(shapes == "[2, 3][7][2, 3]");
 }
 
 TEST(a_refusal_is_an_error_and_a_barrier_only_a_negotiation) {

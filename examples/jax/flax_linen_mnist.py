@@ -7,9 +7,9 @@ What makes it distributed is marked with "Horovod:".
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from flax.training.train_state import TrainState
 import horovod.jax as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from digits_data import as_floats, load_digits
-from training_report import Epoch, Report, above_zero, add_common_flags, at_least_one, processes
+from digits_data import as_floats
+from program import epochs_parser, share_of, told_errors
+from training_report import Epoch, begin
 
 
 class Net(linen.Module):  # type: ignore[misc]
@@ -60,7 +61,7 @@ def evaluate(state: TrainState, batch: Any) -> tuple[Any, Any]:
     return figures_of(state, state.params, batch)
 
 
-def start(options: argparse.Namespace) -> TrainState:
+def start(options: Namespace) -> TrainState:
     model = Net()
     weights = model.init(jax.random.key(options.seed + hvd.rank()), np.zeros((1, 28, 28, 1), np.float32))
     # Horovod: all ranks together see a larger batch, which allows for larger steps; gradients are averaged.
@@ -70,24 +71,20 @@ def start(options: argparse.Namespace) -> TrainState:
     return TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
 
 
-def run(options: argparse.Namespace) -> None:
-    report = Report("MNIST with Flax Linen", options.summary_dir)
-    digits = load_digits(options.data_dir, options.limit)
-    report.say(f"{digits.source}; {processes()}")
+def run(options: Namespace) -> None:
+    # Horovod: who am I, and who are the others.
+    hvd.init()
+    report, digits = begin("MNIST with Flax Linen", options)
     test = as_floats(digits.x_test), digits.y_test
     # Horovod: each rank has its part of the digits; parts of one size, for equally many steps.
-    share = len(digits.y_train) // hvd.size()
-    if share == 0:
-        sys.exit(f"{len(digits.y_train)} digits are too few for {hvd.size()} processes: raise --limit")
-    mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
-    x, y = as_floats(digits.x_train[mine]), digits.y_train[mine]
-    size = min(options.batch_size, share)
-    steps = share // size
+    x, y = share_of(hvd.rank(), hvd.size(), as_floats(digits.x_train), digits.y_train)
+    size = min(options.batch_size, len(x))
+    steps = len(x) // size
 
     state = start(options)
     for epoch in range(1, options.epochs + 1):
         began = time.perf_counter()
-        order = np.random.default_rng([options.seed, epoch, hvd.rank()]).permutation(share)
+        order = np.random.default_rng([options.seed, epoch, hvd.rank()]).permutation(len(x))
         chosen = order[: steps * size].reshape(steps, size)
         state, figures = train(state, (x[chosen], y[chosen]))
         # Horovod: the average over the ranks.
@@ -96,28 +93,9 @@ def run(options: argparse.Namespace) -> None:
         test_loss, test_right = map(float, evaluate(state, test))
         report.epoch(Epoch(loss, right, test_loss, test_right, steps * size * hvd.size(), seconds))
     report.finish([np.asarray(leaf) for leaf in jax.tree.leaves(state.params)])
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(
-        description="MNIST with Flax Linen: horovodrun -np 2 python flax_linen_mnist.py",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("--epochs", type=at_least_one, default=10, help="passes over the data")
-    parser.add_argument("--batch-size", type=at_least_one, default=64, help="digits per step and process")
-    parser.add_argument("--lr", type=above_zero, default=0.001, help="learning rate of one process")
-    parser.add_argument("--seed", type=int, default=0, help="for start weights and order")
-    add_common_flags(parser)
-    options = parser.parse_args()
-    # Horovod: who am I, and who are the others.
-    hvd.init()
-    try:
-        run(options)
-    except OSError as error:
-        sys.exit(f"rank {hvd.rank()}: {error}")
     hvd.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    with told_errors():
+        run(epochs_parser("MNIST with Flax Linen", epochs=10).parse_args())

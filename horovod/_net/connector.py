@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from horovod._net.addresses import Endpoint
+from horovod._net.addresses import Endpoint, family_of
 from horovod._net.handshake import (
     Authentication,
     AuthenticationError,
@@ -28,13 +28,28 @@ _FIRST_PAUSE = 0.02
 _CONNECT_SECONDS = 1.0  # before another address of the same peer is tried
 
 
+def open_socket(address: tuple[str, int], timeout: float) -> socket.socket:
+    """Connects to a name or numeric address; the socket has that timeout."""
+    if not place_of(address):
+        return socket.create_connection(address, timeout=timeout)
+    # Looking up even a numeric address would load the tables for names in other scripts.
+    sock = socket.socket(family_of(address[0]), socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def connect(endpoint: Endpoint, key: bytes, purpose: str, seconds: float) -> tuple[socket.socket, Session]:
     """A connection to a process that listens at this very address; the socket is non-blocking.
 
     Gives `seconds` to connecting and as many to the handshake. Raises AuthenticationError or
     OSError.
     """
-    sock = socket.create_connection(endpoint, timeout=seconds)
+    sock = open_socket(endpoint, seconds)
     try:
         side = Initiator(key, purpose, place_of(endpoint))
         return sock, authenticate(sock, side, time.monotonic() + seconds)

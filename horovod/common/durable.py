@@ -73,9 +73,11 @@ def _commits(directory: Path, job: str) -> list[tuple[int, Path]]:
 
 
 def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):  # a pipe would keep the job waiting
+            raise ValueError("it is no file")
         if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ValueError("others could have written it")
         data = file.read()

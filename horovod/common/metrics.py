@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,8 @@ def observe(samples: float | None = None, **values: float) -> None:
     """Adds to what the job shows of itself: samples that were processed since the last call, and
     figures such as `loss=0.3`, of which the last one counts."""
     with _totals.lock:
-        if samples is not None:
-            _totals.samples += float(samples)
+        if samples is not None and math.isfinite(count := float(samples)):
+            _totals.samples += count
         for name, value in values.items():
             _totals.told[name] = float(value)
 
@@ -136,16 +137,24 @@ def summaries(engine: _core.Engine) -> list[dict[str, Any]]:
 
 
 def told() -> dict[str, float]:
-    """What the user has told, and how many samples come in a second."""
+    """What the user has told, and how many samples come in a second.
+
+    JSON has no name for a loss that is not a number: what is not finite is left out.
+    """
     now = time.monotonic()
     with _totals.lock:
         result = dict(_totals.told)
-        if not _totals.samples:
-            return result
-        at, samples, rate = _totals.rate or (now, _totals.samples, 0.0)
-        if now - at >= 1.0:
-            share = min(1.0, (now - at) / _RATE_SECONDS)
-            rate += share * ((_totals.samples - samples) / (now - at) - rate)
-            at, samples = now, _totals.samples
-        _totals.rate = (at, samples, rate)
-        return {**result, "samples": _totals.samples, "samples_per_second": rate}
+        if _totals.samples:
+            result |= {"samples": _totals.samples, "samples_per_second": _rate(now)}
+    return {name: value for name, value in result.items() if math.isfinite(value)}
+
+
+def _rate(now: float) -> float:
+    """Samples in a second; with the lock."""
+    at, samples, rate = _totals.rate or (now, _totals.samples, 0.0)
+    if now - at >= 1.0:
+        share = min(1.0, (now - at) / _RATE_SECONDS)
+        rate += share * ((_totals.samples - samples) / (now - at) - rate)
+        at, samples = now, _totals.samples
+    _totals.rate = (at, samples, rate)
+    return rate

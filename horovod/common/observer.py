@@ -19,6 +19,10 @@ from horovod import _core
 Listener = Callable[[dict[str, Any]], None]
 
 _HOW = {_core.STACKS_PYTHON: "python", _core.STACKS_SIGNAL: "faulthandler", _core.STACKS_STATES: "proc"}
+# No handler can have these, or faulthandler does not give it to them.
+_UNUSABLE = frozenset(
+    getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "SEGV", "FPE", "ABRT", "BUS", "ILL")
+)
 _FRAMES = 12  # of each thread
 _PATIENCE = 3.0  # seconds, for the stacks of all ranks
 
@@ -86,9 +90,10 @@ class Observer:
         self._peers = peers  # hosts and process ids of the ranks
         self._answers: dict[int, dict[int, str]] = {}
         self._changed = threading.Condition()
-        self._handler = None if stack_signal is None else _Handler(engine, stack_signal)
         self._thread = threading.Thread(target=self._run, name="horovod-observer", daemon=True)
         self._thread.start()
+        # Last: if it fails, the thread ends with the engine, but the handler would stay.
+        self._handler = None if stack_signal is None else _Handler(engine, stack_signal)
 
     def close(self) -> None:
         """After the engine's shutdown, which ends the thread."""
@@ -184,7 +189,7 @@ def signal_number(text: str) -> int | None:
         number += int(offset) if plus else 0
     except (AttributeError, ValueError):
         number = 0
-    if number not in signal.valid_signals() or number in (signal.SIGKILL, signal.SIGSTOP):
+    if number not in signal.valid_signals() or number in _UNUSABLE:
         raise ValueError(
             f"HOROVOD_STACK_SIGNAL={text!r} is not valid: it must be the name or number of a signal, "
             "as SIGRTMIN+9, or none"

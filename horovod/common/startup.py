@@ -397,21 +397,26 @@ def _session(
     uses_mpi: bool = False,
     table: _core.MpiTable | None = None,
 ) -> Session:
-    with belongings:
+    with belongings, contextlib.ExitStack() as observing:
         stack_signal = observer.signal_number(config.stack_signal)
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
-        if timeline is not None and timeline.upper() != "DYNAMIC":
-            try:
-                engine.timeline_start(timeline, config.timeline_mark_cycles, config.timeline_ranks == "all")
-            except (ValueError, RuntimeError) as error:
-                engine.shutdown()
-                raise ValueError(f"HOROVOD_TIMELINE={timeline}: {error}") from error
+        try:
+            if timeline is not None and timeline.upper() != "DYNAMIC":
+                _start_timeline(engine, timeline, config)
+            peers = [(peer.host, peer.pid) for peer in world.peers]
+            watching = observer.Observer(engine, stack_signal, peers)
+            observing.callback(watching.close)
+            feed = feeds.opened(launched, place, world.transport, engine)
+        except BaseException:
+            engine.shutdown()
+            raise
+        observing.pop_all()
         return Session(
             engine,
             place,
-            observer=observer.Observer(engine, stack_signal, [(peer.host, peer.pid) for peer in world.peers]),
-            feed=feeds.opened(launched, place, world.transport, engine),
+            observer=watching,
+            feed=feed,
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",
@@ -420,6 +425,13 @@ def _session(
             belongings=belongings.pop_all(),
             key=world.key,
         )
+
+
+def _start_timeline(engine: _core.Engine, path: str, config: Config) -> None:
+    try:
+        engine.timeline_start(path, config.timeline_mark_cycles, config.timeline_ranks == "all")
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"HOROVOD_TIMELINE={path}: {error}") from error
 
 
 def _mpi_table(world: World, members: list[int], belongings: contextlib.ExitStack) -> _core.MpiTable:

@@ -1,7 +1,7 @@
 """The jobs of this user on this machine: a directory for each, with what it is and its events.
 
 ``$XDG_STATE_HOME/horovod/jobs/<id>/`` belongs to the user alone. An id begins with the time of the
-start, so that the order of the names is that of the jobs.
+start, so that the order of the names is that of the jobs. Machines may share the directory.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,16 @@ class JobEntry:
     @property
     def running(self) -> bool:
         """Whether its launcher lives: the process, not one that got the same number later."""
-        return "code" not in self.about and started_at(self.pid) == self.about.get("ticks", -1)
+        if "code" in self.about or self.elsewhere:
+            return False
+        return bool(started_at(self.pid) == self.about.get("ticks", -1))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another machine, with the same home directory, has it: only there one can see
+        whether it still runs.
+        """
+        return "code" not in self.about and self.about.get("node", node()) != node()
 
 
 def directory(environ: Mapping[str, str]) -> Path:
@@ -54,7 +64,7 @@ def create(jobs: Path, now: float, pid: int) -> Path:
     path = jobs / name
     path.mkdir(mode=0o700)
     for entry in listed(jobs)[:-KEPT]:
-        if not entry.running:
+        if not (entry.running or entry.elsewhere):
             shutil.rmtree(entry.path, ignore_errors=True)
     return path
 
@@ -88,11 +98,17 @@ def find(jobs: Path, word: str | None) -> JobEntry:
         if not running:
             raise ValueError("no job of horovodrun runs here as this user")
         return running[-1]
-    found = [entry for entry in entries if entry.id.startswith(word) or entry.id.endswith(word)]
+    exact = [entry for entry in entries if entry.id == word]
+    found = exact or [entry for entry in entries if entry.id.startswith(word) or entry.id.endswith(word)]
     if len(found) != 1:
         what = "fits several jobs" if found else "is no job"
         raise ValueError(f"{word!r} {what}: 'horovodrun --jobs' lists them")
     return found[0]
+
+
+def node() -> str:
+    """The name of this machine."""
+    return socket.gethostname()
 
 
 def started_at(pid: int) -> int | None:

@@ -75,9 +75,13 @@ class WorkerFiles:
     def take_result(self) -> bytes:
         """What the worker wrote; closes both."""
         data = read_all(self._result)
+        self.close()
+        return data
+
+    def close(self) -> None:
+        """There will be no result."""
         os.close(self._payload)
         os.close(self._result)
-        return data
 
 
 def memory_file(content: bytes) -> int:

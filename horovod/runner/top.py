@@ -43,7 +43,8 @@ def top(word: str | None, environ: Mapping[str, str]) -> int:
             while True:
                 snapshot = source.snapshot(time.time())
                 live.update(drawn(snapshot), refresh=True)
-                if snapshot["over"] or not jobs.find(jobs.directory(environ), job.id).running:
+                job = jobs.find(jobs.directory(environ), job.id)
+                if snapshot["over"] or not (job.running or job.elsewhere):
                     break
                 time.sleep(_EVERY)
     except KeyboardInterrupt:
@@ -70,7 +71,7 @@ class Source:
 
     def _from_dashboard(self) -> Snapshot | None:
         place = self._job.about.get("dashboard")
-        if not place or not self._token:
+        if not place or not self._token or self._job.elsewhere:
             return None
         connection = http.client.HTTPConnection(place["address"], place["port"], timeout=_SECONDS)
         try:
@@ -108,13 +109,13 @@ def drawn(snapshot: Snapshot) -> Group:
     return Group(Text(f"{job.get('id') or 'job'}: " + ", ".join(figures), style="bold"), table, *lines)
 
 
-def _cells(rank: Mapping[str, Any]) -> list[str]:
+def _cells(rank: Mapping[str, Any]) -> list[Text]:
     def share(name: str) -> str:
         return "" if rank.get(name) is None else f"{100 * rank[name]:.0f} %"
 
     memory = rank.get("memory")
     late = rank.get("late_seconds") or 0.0
-    return [
+    words = [
         str(rank["rank"]),
         str(rank["host"]),
         str(rank.get("pid", "")),
@@ -126,6 +127,7 @@ def _cells(rank: Mapping[str, Any]) -> list[str]:
         f"{late:.1f} s" if late >= 0.1 else "",
         str(rank.get("running") or ""),
     ]
+    return [Text(word) for word in words]  # names may look like rich's markup
 
 
 def _words(event: Mapping[str, Any]) -> str:

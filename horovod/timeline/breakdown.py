@@ -232,11 +232,22 @@ class _Account:
 
 def _cpu(trace: RankTrace, span: Sequence[Interval], compute: float) -> float | None:
     """Of the compute time; waiting costs little of the processor's."""
-    by_time = {step.time: step.cpu for step in trace.steps}
-    first, last = by_time.get(int(span[0][0])), by_time.get(int(span[-1][1]))
-    if first is None or last is None or last <= first or compute <= 0:
+    samples = sorted([(step.time, step.cpu) for step in trace.steps] + [*trace.processor])
+    if len(samples) < 2 or compute <= 0:
         return None
-    return (last - first) / compute
+    begin, end = span[0][0], span[-1][1]
+    if samples[-1][0] <= begin or samples[0][0] >= end:
+        return None
+    return max(0.0, _between(samples, end) - _between(samples, begin)) / compute
+
+
+def _between(samples: Sequence[tuple[int, int]], time: float) -> float:
+    """The value at this time, if it grew evenly from sample to sample."""
+    index = bisect_left(samples, (time,))
+    if index in (0, len(samples)):
+        return samples[min(index, len(samples) - 1)][1]
+    (before, low), (after, high) = samples[index - 1 : index + 1]
+    return low + (high - low) * (time - before) / (after - before)
 
 
 def _data(trace: RankTrace, span: Sequence[Interval]) -> float | None:

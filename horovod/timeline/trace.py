@@ -74,6 +74,13 @@ class Step(NamedTuple):
     cpu: int  # processor time of the process until then, ns
 
 
+class ProcessorSample(NamedTuple):
+    """What all threads of the process have used of the processors until then, ns."""
+
+    time: int
+    cpu: int
+
+
 class Mark(NamedTuple):
     """What the user has named; ``end`` equals ``begin`` for an instant."""
 
@@ -106,6 +113,7 @@ class RankTrace:
     steps: list[Step] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     clock: list[ClockSample] = field(default_factory=list)
+    processor: list[ProcessorSample] = field(default_factory=list)
     arrivals: dict[Key, Arrival] = field(default_factory=dict)  # rank 0 only
     names: dict[str, Name] = field(default_factory=dict)
     dropped: int = 0
@@ -155,6 +163,7 @@ class _Builder:
             r.MARK: self._mark,
             r.CLOCK: self._clock,
             r.DROPPED: self._dropped,
+            r.PROCESSOR: self._processor,
         }
         for record in self._part.records:
             handler = handlers.get(record.kind)
@@ -250,7 +259,11 @@ class _Builder:
             self.trace.clock.append(ClockSample(record.time, record.signed, record.bytes))
 
     def _dropped(self, record: Record) -> None:
-        self.trace.dropped = max(self.trace.dropped, record.argument)
+        if self.trace.torn:  # otherwise the end of the file tells the sum
+            self.trace.dropped += record.argument
+
+    def _processor(self, record: Record) -> None:
+        self.trace.processor.append(ProcessorSample(record.time, record.argument))
 
 
 def build(part: Part) -> RankTrace:

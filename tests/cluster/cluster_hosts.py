@@ -179,10 +179,15 @@ class Hosts:
 
     def limit(self, rate: str) -> None:
         """Gives eth0 of every host a rate (tc's notation) in both directions, as a switch port has."""
+        self._shape("replace", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+
+    def unlimit(self) -> None:
+        self._shape("del")
+
+    def _shape(self, verb: str, *shape: str) -> None:
         for host in range(1, self.count + 1):
             for space, port in ((self.namespace(host), "eth0"), (f"{self._prefix}-sw", f"p0-{host}")):
-                shape = ["tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
-                run("ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", port, "root", *shape)
+                run("ip", "netns", "exec", space, "tc", "qdisc", verb, "dev", port, "root", *shape)
 
     def _write_files(self) -> None:
         directory = self.directory

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from runner_util import horovodrun
 
+from horovod.common import metrics
 from horovod.common.metrics import arranged
 
 PROGRAM = """
@@ -79,3 +80,14 @@ def test_they_count_what_the_program_did(tmp_path: Path) -> None:
     result = horovodrun("-np", "2", sys.executable, "program.py", cwd=tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count("fine") == 2
+
+
+def test_what_is_no_number_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has no word for it: a loss that has become one must not end the news of the job."""
+    monkeypatch.setattr(metrics, "_totals", metrics._Totals())
+    metrics.observe(samples=8, loss=float("nan"), rate=float("inf"), epoch=3)
+    metrics.observe(samples=float("nan"))
+    assert metrics.told() == {"epoch": 3.0, "samples": 8.0, "samples_per_second": 0.0}
+    metrics.observe(samples=1.7e308)
+    metrics.observe(samples=1.7e308)
+    assert "samples" not in metrics.told()

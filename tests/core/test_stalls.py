@@ -166,7 +166,7 @@ def _initialised(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("value", ["nonsense", "SIGRTMIN+99", "9"])
+@pytest.mark.parametrize("value", ["nonsense", "SIGRTMIN+99", "9", "SIGSEGV"])
 def test_a_signal_that_can_not_be_used(value: str) -> None:
     program = (
         f"import os; os.environ['HOROVOD_STACK_SIGNAL'] = {value!r}; import horovod.numpy as hvd; hvd.init()"

@@ -6,21 +6,20 @@ import base64
 import json
 import os
 import select
-import shutil
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import util_packages
+
 _SECONDS = 60.0
 
 
 def why_not() -> str | None:
-    """Why there is no Chromium; None if there is."""
-    return (
-        None if shutil.which("chromium") else "chromium is not installed (Debian: apt-get install chromium)"
-    )
+    """Why there is no Chromium; None if there is, or could be installed."""
+    return util_packages.why_not({"chromium": "chromium"})
 
 
 class Chromium:

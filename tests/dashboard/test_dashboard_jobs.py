@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import json
 import re
@@ -12,8 +13,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from runner_util import Launcher, horovodrun
+
+from horovod._bootstrap.rendezvous.server import RendezvousServer
+from horovod.runner.cli.observing import TOKEN, Observer
+from horovod.runner.launcher.event_log import EventLog
+from horovod.runner.launcher.job_record import JobRecord
 
 PROGRAM = """
 import time
@@ -87,3 +94,17 @@ def test_figures_stacks_and_the_end(tmp_path: Path) -> None:
     assert names.index("world") < names.index("stacks") < names.index("signal") < names.index("job_end")
     assert events[-1]["steps"] > 0 and events[-1]["bytes"] > 0
     assert job.url.path.strip("/") not in file.read_text()  # the token
+
+
+def test_a_token_that_cannot_be_written_costs_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = JobRecord(EventLog(), environ={"XDG_STATE_HOME": str(tmp_path)}, keep=True)
+    assert record.path is not None
+    (record.path / TOKEN).mkdir()
+    args = argparse.Namespace(report=None, dashboard=True, dashboard_address=None)
+    observer = Observer(args, RendezvousServer(b"k" * 32), record)
+    observer.close()
+    assert f"{record.path / TOKEN}: File exists" in capsys.readouterr().err
+    record.begin(np=1, hosts={"a": [0]}, command=["x"], settings={})
+    assert '"dashboard": {"address": "127.0.0.1"' in (record.path / "job.json").read_text()

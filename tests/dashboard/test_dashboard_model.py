@@ -23,7 +23,7 @@ def summary(rank: int, steps: int, blocked: float, late: float = 0.0) -> dict[st
         "bytes": 1000 * steps,
         "blocked_ns": int(blocked * 1e9),
         "cpu_ns": int(steps * 0.05 * 1e9),
-        "resident_bytes": 5 << 20,
+        "resident_bytes": 12_345_678_901,
         "pending": 1,
         "running": "grad.1",
         "running_ns": 2_000_000,
@@ -78,7 +78,7 @@ def test_rates_come_from_counters() -> None:
     assert snapshot["rates"]["exposed"] == pytest.approx(0.2)
     assert snapshot["rates"]["cpu"] == pytest.approx(0.5)
     rank = snapshot["ranks"][1]
-    assert rank["exposed"] == pytest.approx(0.4) and rank["memory"] == 5 << 20 and rank["steps"] == 90
+    assert rank["exposed"] == pytest.approx(0.4) and rank["memory"] == 12_345_678_901 and rank["steps"] == 90
     assert rank["running"] == "grad.1" and rank["running_seconds"] == pytest.approx(0.002)
     assert len(snapshot["history"]) == 10
     assert snapshot["history"][-1][1:] == [pytest.approx(10), pytest.approx(0.3), pytest.approx(10_000)]
@@ -99,6 +99,7 @@ def test_prometheus_reads_the_text() -> None:
     assert steps["1"].value == 90 and steps["1"].labels["host"] == 'b "x"\\'
     assert families["horovod_steps"].type == "counter"
     assert [sample.value for sample in families["horovod_up"].samples] == [1, 1]
+    assert families["horovod_resident_bytes"].samples[0].value == 12_345_678_901
     assert families["horovod_exposed_ratio"].samples[1].value == pytest.approx(0.4)
     labels = {name for f in families.values() for sample in f.samples for name in sample.labels}
     assert labels == {"rank", "host", "size"}  # never a tensor's name

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from test_dashboard_model import running
 
-from horovod.runner.dashboard.server import CLIENTS, Dashboard, page, report
+from horovod.runner.dashboard.server import CLIENTS, CONNECTIONS, Dashboard, page, report
 
 TOKEN = "t" * 32
 
@@ -26,7 +28,7 @@ def asked() -> list[int]:
 @pytest.fixture
 def dashboard(asked: list[int]) -> Iterator[Dashboard]:
     model = running()
-    opened = Dashboard(lambda: model.snapshot(119.5), lambda: not asked.append(1), TOKEN)
+    opened = Dashboard(lambda: model.snapshot(119.5), lambda: not asked.append(1), TOKEN, names=["Node7"])
     yield opened
     opened.close()
 
@@ -72,9 +74,17 @@ def test_the_page_asks_for_nothing_elsewhere() -> None:
 
 def test_a_foreign_name_is_refused(dashboard: Dashboard) -> None:
     """A page elsewhere may let its own name lead to this machine."""
-    for host in ("evil.example", f"evil.example:{dashboard.port}", "127.0.0.1:1", ""):
-        assert ask(dashboard, f"/{TOKEN}/state", Host=host)[0] == 421
-    assert ask(dashboard, f"/{TOKEN}/state", Host=f"localhost:{dashboard.port}")[0] == 200
+    for name in ("evil.example", "127.0.0.1.evil.example", "[127.0.0.1]", "::1", "[::1", "[localhost]", ""):
+        for host in (name, f"{name}:{dashboard.port}"):
+            assert ask(dashboard, f"/{TOKEN}/state", Host=host)[0] == 421, host
+    for host in ("localhost", "127.0.0.1:1", "127.0.0.1:x", f"127.0.0.1:{dashboard.port}:1"):
+        assert ask(dashboard, f"/{TOKEN}/state", Host=host)[0] == 421, host
+
+
+@pytest.mark.parametrize("name", ["localhost", "LocalHost", "node7", "NODE7", "10.1.2.3", "[::1]", "[FD::1]"])
+def test_addresses_and_own_names_are_let_in(dashboard: Dashboard, name: str) -> None:
+    """An address can't be made to lead elsewhere, and a machine may have many."""
+    assert ask(dashboard, f"/{TOKEN}/state", Host=f"{name}:{dashboard.port}")[0] == 200
 
 
 def test_state_and_metrics(dashboard: Dashboard) -> None:
@@ -125,6 +135,22 @@ def test_clients_that_stand_still_keep_nobody_else_out(dashboard: Dashboard) -> 
     deadline = time.monotonic() + 30
     while ask(dashboard, f"/{TOKEN}/state")[0] != 200:
         assert time.monotonic() < deadline
+
+
+def test_connections_without_the_token_are_not_taken_without_end(dashboard: Dashboard) -> None:
+    before = threading.active_count()
+    still = [socket.create_connection(("127.0.0.1", dashboard.port)) for _ in range(CONNECTIONS + 20)]
+    peak = 0
+    while not select.select(still[-20:], [], [], 0.01)[0]:  # until one is closed
+        peak = max(peak, threading.active_count())
+    assert peak <= before + CONNECTIONS
+    for each in still:
+        each.close()
+    deadline = time.monotonic() + 30
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert ask(dashboard, f"/{TOKEN}/state")[0] == 200
 
 
 def test_the_report_has_its_data_and_nothing_gets_out_of_it() -> None:

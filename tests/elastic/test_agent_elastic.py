@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,19 +27,19 @@ PATIENCE = 60.0
 class Staying:
     """An agent, and what it has said."""
 
-    def __init__(self, mode: str, preemption_grace: float = 30.0) -> None:
+    def __init__(self, mode: str, preemption_grace: float = 30.0, **more: Any) -> None:
         self.agent: AgentProcess = start_local("localhost", set())
         self.frames: list[Frame] = []
         self.over = False
         plan = HostPlan(
             host="localhost",
             directory="/",
-            command=[sys.executable, str(PROGRAM), mode],
             env=dict(os.environ),
             workers=[],
             stays=True,
             term_grace=1.0,
             preemption_grace=preemption_grace,
+            **{"command": [sys.executable, str(PROGRAM), mode], **more},
         )
         self.put(Kind.PLAN, plan.to_json())
 
@@ -66,6 +67,11 @@ class Staying:
     def said(self, kind: Kind, worker: int = -1) -> list[bytes]:
         return [frame.payload for frame in self.frames if frame.kind is kind and frame.rank == worker]
 
+    def pid(self) -> int:
+        """Of the agent itself, behind the guardian."""
+        command = ["pgrep", "-P", str(self.agent.process.pid)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])
+
     def pids(self, worker: int) -> list[int]:
         """Of a worker, and of the two that it has started."""
         self.until(lambda: b"\n" in b"".join(self.said(Kind.STDOUT, worker)), f"the words of {worker}")
@@ -76,7 +82,7 @@ class Staying:
 def staying() -> Iterator[Callable[..., Staying]]:
     with contextlib.ExitStack() as stack:
 
-        def make(mode: str, **more: float) -> Staying:
+        def make(mode: str, **more: Any) -> Staying:
             made = Staying(mode, **more)
 
             def end() -> None:
@@ -162,14 +168,19 @@ def test_after_the_warning_the_time_runs_out(staying: Callable[..., Staying]) ->
     assert not any(map(alive, pids))
 
 
+def test_a_start_that_is_refused_leaves_no_files(staying: Callable[..., Staying]) -> None:
+    agent = staying("", command=["/no/such/command"], task=True)
+    agent.start(1, 2)
+    agent.until(lambda: bool(agent.said(Kind.REFUSED, 2)), "the refusal")
+    links = [os.readlink(path) for path in Path(f"/proc/{agent.pid()}/fd").iterdir()]
+    assert not [link for link in links if "memfd" in link]
+
+
 def test_an_agent_that_stays_does_not_spin(staying: Callable[..., Staying]) -> None:
     agent = staying("leaves")
     agent.start(1)
     agent.until(lambda: agent.said(Kind.EXIT, 1) == [b"0"], "its end")
-    children = subprocess.run(
-        ["pgrep", "-P", str(agent.agent.process.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    pid = int(children[0])  # behind the guardian
+    pid = agent.pid()
 
     def ticks() -> int:
         with open(f"/proc/{pid}/stat", "rb") as file:

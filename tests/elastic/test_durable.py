@@ -39,6 +39,9 @@ def test_what_others_could_have_written_is_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "job-2.commit").symlink_to(tmp_path / "real-1.commit")
     with pytest.raises(CommitError, match="job-2"):
         durable.newest(tmp_path, "job")
+    os.mkfifo(tmp_path / "job-3.commit", 0o600)  # of which nothing will ever come
+    with pytest.raises(CommitError, match=r"job-3.commit: it is no file"):
+        durable.newest(tmp_path, "job")
 
 
 def test_a_job_that_lost_everybody_goes_on_from_its_last_commit(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_death_of_a_rank() -> None:
     model = Model(start=4, least=2).begin(a=2, b=2)
     model.exit("a[0]", -9)
     assert model.state.workers[2].phase is Phase.CONDEMNED, "rank 1 is ended with its host"
+    assert model.state.workers[2].why == "a is blacklisted: a[0] exited with code -9"
     assert model.state.generation == 1
     model.enlist(["b[0]"], commit=7, rolled_back=True, culprit=0)
     assert model.state.generation == 1, "rank 3 has not come back yet"

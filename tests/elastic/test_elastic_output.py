@@ -127,3 +127,16 @@ def test_launcher_is_killed(tmp_path: Path) -> None:
     job.wait_for(2, '"generation": 1')
     os.kill(job.process.pid, signal.SIGKILL)
     wait_until(lambda: job.family() == [], 30, "something is left")
+
+
+def test_words_of_a_worker_that_was_forgotten(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever holds its pipe may write when its host has long been taken away."""
+    console = Console()
+    output = WorkerOutput(console)
+    output.add(1, 0)
+    output.forget(1)
+    for stream in ("stdout", "stderr"):
+        output.feed(1, stream, b"late\n")
+    output.close()
+    console.finish(lambda: False)
+    assert capfd.readouterr() == ("", "")

@@ -14,7 +14,8 @@ import pytest
 from runner_util import Launcher, horovodrun
 
 from horovod.runner import jobs
-from horovod.runner.launcher.event_log import NAMES, EventLog, read, without_secrets
+from horovod.runner.cli.job_list import job_list
+from horovod.runner.launcher.event_log import NAMES, EventLog, read, settings_without_secrets, without_secrets
 
 
 @pytest.fixture
@@ -132,6 +133,21 @@ def test_a_full_disk_costs_a_warning() -> None:
     assert heard == ["signal", "job_end"]
 
 
+def test_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    log = EventLog()
+    with pytest.raises(OSError, match="No such device"):
+        log.write_to(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    warnings: list[str] = []
+    log.warn = warnings.append
+    log.write_to(tmp_path / "pipe")
+    while not warnings:
+        log.add("signal", signal="x" * 1000)
+    os.close(reader)
+    assert "ends here" in warnings[0]
+
+
 def test_the_last_twenty_are_kept_and_those_that_run(tmp_path: Path) -> None:
     running = jobs.create(tmp_path, 0.0, 1)
     jobs.write_about(running, {"pid": os.getpid(), "ticks": jobs.started_at(os.getpid())})
@@ -140,11 +156,33 @@ def test_the_last_twenty_are_kept_and_those_that_run(tmp_path: Path) -> None:
     assert left == [running, *made[-jobs.KEPT :]]
 
 
+def test_jobs_of_another_node_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes may share the home directory; who is dead there can't be seen from here."""
+    jobs_directory = tmp_path / "horovod/jobs"
+    other = jobs.create(jobs_directory, 0.0, 1)
+    about = {"pid": os.getpid(), "ticks": jobs.started_at(os.getpid()), "node": "node7", "np": 1}
+    jobs.write_about(other, about)
+    over = jobs.create(jobs_directory, 1.0, 1)
+    jobs.write_about(over, {**about, "code": 0})
+    made = [jobs.create(jobs_directory, 1000.0 + second, 1) for second in range(jobs.KEPT)]
+    entries = jobs.listed(jobs_directory)
+    assert [entry.path for entry in entries] == [other, *made]
+    assert entries[0].elsewhere and not entries[0].running
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    assert f"{other.name}  1970-01-01" in job_list(env) and "elsewhere (node7)" in job_list(env)
+    result = horovodrun("--stack-dump", other.name, env=env)
+    assert result.returncode == 1 and "was started on node7: ask there" in result.stderr
+    monkeypatch.setattr(jobs, "node", lambda: "node7")
+    assert jobs.listed(jobs_directory)[0].running
+
+
 def test_find_by_a_part_of_the_id(tmp_path: Path) -> None:
     now = time.time()
     first, second = jobs.create(tmp_path, now, 17), jobs.create(tmp_path, now, 18)
     assert jobs.find(tmp_path, "-17").path == first
     assert jobs.find(tmp_path, second.name).path == second
+    longer = jobs.create(tmp_path, now, 170)
+    assert jobs.find(tmp_path, first.name).path == first and jobs.find(tmp_path, "-170").path == longer
     for word in ("2", "nothing"):
         with pytest.raises(ValueError, match="--jobs"):
             jobs.find(tmp_path, word)
@@ -170,9 +208,12 @@ def test_words_that_may_be_secret() -> None:
     words = ["x", "--password", "p", "--lr", "1", "API_TOKEN=t", "--tokenizer", "bert", "--secret", "-v"]
     expected = ["x", "--password", "<secret>", "--lr", "1", "API_TOKEN=<secret>", *words[6:]]
     assert without_secrets(words) == expected
+    for name in ("aws-secret-access-key", "account_key", "authKey", "signing-keys", "encryption-key"):
+        assert without_secrets([f"--{name}=x", f"--{name}", "x"])[0] == f"--{name}=<secret>"
+        assert settings_without_secrets({name: "x"}) == {name: "<secret>"}
+    assert without_secrets(["--sort-key=x", "--monkey", "x"]) == ["--sort-key=x", "--monkey", "x"]
 
 
-@pytest.mark.parametrize("flag", ["--timeline=x", "--dashboard", "--report=x", "--event-log=x"])
-def test_elastic_jobs_refuse_what_they_cannot_do(flag: str) -> None:
-    result = horovodrun("-np", "1", "--min-np", "1", flag, "true")
-    assert result.returncode == 2 and "is for jobs of a fixed size" in result.stderr
+def test_elastic_jobs_refuse_what_they_cannot_do() -> None:
+    result = horovodrun("-np", "1", "--min-np", "1", "--timeline=x", "true")
+    assert result.returncode == 2 and "--timeline is for jobs of a fixed size" in result.stderr

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 from runner_util import Launcher, horovodrun
 
 from horovod.runner.launcher.event_log import EventLog
+from horovod.runner.launcher.signals import ASKED, SignalReceiver, catches
 from horovod.runner.launcher.stack_requests import AGAIN, StackRequests
 
 
@@ -49,6 +52,15 @@ def test_a_job_goes_on_after_one_and_ends_after_two() -> None:
     assert launcher.family() == []
 
 
+def test_a_launcher_that_has_not_begun_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "100"]) as other:
+        assert not catches(other.pid, ASKED)
+        other.kill()
+    assert not catches(other.pid, ASKED)
+    with SignalReceiver():
+        assert catches(os.getpid(), ASKED)
+
+
 def test_a_job_that_does_not_exist(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
     result = horovodrun("--stack-dump", env=env)
@@ -61,7 +73,11 @@ def test_ranks_that_cannot_answer(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
     launcher = Launcher("-np", "1", "sh", "-c", "echo up; exec sleep 100", env=env)
     launcher.wait_for(1, "up")
-    result = horovodrun("--stack-dump", env=env)
-    assert result.returncode == 1 and "no rank has answered" in result.stderr
+    # Two at once are, unlike Ctrl-\, no wish to end the job.
+    askers = [Launcher("--stack-dump", env=env) for _ in range(2)]
+    for result in [asker.finish() for asker in askers]:
+        assert result.returncode == 1 and "no rank has answered" in result.stderr
+    launcher.process.send_signal(ASKED)
+    assert len(launcher.family()) == 4
     launcher.process.terminate()
     assert launcher.finish().returncode == 143

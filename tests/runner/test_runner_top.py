@@ -11,8 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+from rich.console import Console
 from runner_util import Launcher, horovodrun
 from util_paths import ROOT
+
+from horovod.runner.top import drawn
 
 
 class Top:
@@ -54,13 +57,27 @@ class Top:
         return code
 
 
+PROGRAM = """
+import time
+import horovod.numpy as hvd
+
+hvd.init()
+print("up", flush=True)
+while True:
+    hvd.mark_step()
+    time.sleep(0.02)
+"""
+
+
 def test_it_draws_and_ends_with_the_job(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
-    launcher = Launcher("-np", "2", "--dashboard", "sh", "-c", "echo up; exec sleep 100", env=env)
+    launcher = Launcher("-np", "2", "--dashboard", sys.executable, "-c", PROGRAM, env=env)
     launcher.wait_for(2, "up")
     top = Top(env)
     top.read_until("2 ranks, running")
     top.read_until("localhost")
+    top.read_until("steps/s")  # which only the dashboard knows,
+    top.read_until(" GB")  # as it does the memory of a rank
     launcher.process.terminate()
     assert launcher.finish().returncode == 143
     assert top.finish() == 0
@@ -82,3 +99,12 @@ def test_ctrl_c_ends_only_the_view(tmp_path: Path) -> None:
 def test_no_job(tmp_path: Path) -> None:
     result = horovodrun("--top", env={"XDG_STATE_HOME": str(tmp_path)})
     assert result.returncode == 1 and "no job of horovodrun runs here" in result.stderr
+
+
+def test_names_are_no_markup() -> None:
+    rank = {"rank": 0, "host": "[red]h[/red]", "state": "running", "running": "grad[/b]"}
+    console = Console(width=140)
+    with console.capture() as captured:
+        snapshot = {"job": {}, "over": False, "silent": False, "rates": {}, "ranks": [rank], "events": []}
+        console.print(drawn(snapshot))
+    assert "[red]h[/red]" in captured.get() and "grad[/b]" in captured.get()

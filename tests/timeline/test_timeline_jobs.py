@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_hosts import Hosts
+from cluster_job import ClusterJob
 from runner_util import horovodrun
 from test_timeline_merge import check_nesting
 
@@ -71,6 +73,29 @@ def test_tiny_tensors_are_the_first_cause(tmp_path: Path, capsys: pytest.Capture
     data = explained(tmp_path, capsys)
     assert "small operations" in [advice["cause"] for advice in data["advice"]]
     assert data["operations"] == pytest.approx(1000, rel=0.05)
+
+
+@pytest.mark.parametrize(("flags", "cause"), [(["--marked"], "input"), ([], "idle")])
+def test_a_slow_loader_is_the_first_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], cause: str
+) -> None:
+    run(tmp_path, "--steps", "20", "--load", "0.1", *flags)
+    advice = explained(tmp_path, capsys)["advice"][0]
+    assert advice["cause"] == cause and "data" in advice["sentence"]
+
+
+def test_a_slow_network_is_the_first_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hosts: Hosts
+) -> None:
+    hosts.limit("10mbit")
+    try:
+        words = ["-np", "2", "-H", "host1,host2", "--timeline", tmp_path / "t.json", "--no-event-log"]
+        job = ClusterJob(hosts, *words, sys.executable, TRAIN, "--steps", "16", "--numbers", "12500")
+        assert job.finish().returncode == 0
+    finally:
+        hosts.unlimit()
+    advice = explained(tmp_path, capsys)["advice"][0]
+    assert advice["cause"] == "network" and "0.2 MB a step" in advice["sentence"]
 
 
 def test_a_job_that_records_nothing(tmp_path: Path) -> None:

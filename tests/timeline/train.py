@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 
 import numpy as np
@@ -17,11 +18,21 @@ parser.add_argument("--compute", type=float, default=0.01, help="seconds of work
 parser.add_argument("--late-rank", type=int, default=-1)
 parser.add_argument("--late", type=float, default=0.0, help="seconds that it sleeps in a step")
 parser.add_argument("--one-by-one", action="store_true", help="wait for each tensor before the next")
+parser.add_argument("--load", type=float, default=0.0, help="seconds that every rank waits for its data")
+parser.add_argument("--marked", action="store_true", help="tell the timeline so")
 args = parser.parse_args()
+
+
+def load() -> None:
+    with hvd.trace("data") if args.marked else contextlib.nullcontext():
+        time.sleep(args.load)
+
 
 hvd.init()
 tensors = [np.ones(args.numbers, np.float32) for _ in range(args.tensors)]
 for _ in range(args.steps):
+    if args.load:
+        load()
     end = time.monotonic() + args.compute
     while time.monotonic() < end:
         pass

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from horovod._bootstrap.rendezvous.protocol import PURPOSE
-from horovod._net.addresses import family_of
+from horovod._net.connector import open_socket
 from horovod._net.frames import FrameError, FrameStream, Message
 from horovod._net.handshake import (
     AuthenticationError,
@@ -115,20 +115,6 @@ class RendezvousClient:
             self.failure = text
 
 
-def _open(address: tuple[str, int], timeout: float) -> socket.socket:
-    if not place_of(address):
-        return socket.create_connection(address, timeout=timeout)
-    # Looking up even a numeric address would load the tables for names in other scripts.
-    sock = socket.socket(family_of(address[0]), socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout)
-        sock.connect(address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 def _connect(
     address: tuple[str, int], key: bytes, place: str, deadline: float, server: str, keeper: str
 ) -> tuple[socket.socket, Session]:
@@ -138,7 +124,7 @@ def _connect(
         try:
             if remaining <= 0:
                 raise TimeoutError("timed out")
-            sock = _open(address, remaining)
+            sock = open_socket(address, remaining)
         except OSError as error:
             raise HorovodInternalError(
                 f"cannot reach the rendezvous server at {server}: {error}; is {keeper} still running, "

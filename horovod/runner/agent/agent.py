@@ -238,6 +238,8 @@ class Agent:
                 process = start(plan, worker, prepare, files)
             except CommandError as error:
                 self._reports.put(Kind.REFUSED, f"{error.exit_code} {error}", worker.rank)
+                if files is not None:
+                    files.close()
                 continue
             if crowd:
                 send(process.pid, signal.SIGSTOP)

@@ -11,7 +11,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import NamedTuple
 
 _HEADER = struct.Struct("!BiI")
@@ -20,6 +20,7 @@ _CHUNK = 1 << 16
 _PIECE = 1 << 20
 
 
+@unique
 class Kind(IntEnum):
     """What a frame says."""
 
@@ -41,9 +42,9 @@ class Kind(IntEnum):
     EXIT = 20
     LISTENING = 22  # JSON, answers SURVEY
     REACHED = 23  # JSON, answers PEERS
-    LEAVING = 25  # JSON: this host will be taken away
     RESULT = 24  # a piece of what the rank wrote to its result descriptor; before EXIT
-    TIMELINE = 25  # a piece of the rank's part of a timeline; before DONE
+    LEAVING = 25  # JSON: this host will be taken away
+    TIMELINE = 26  # a piece of the rank's part of a timeline; before DONE
     # Process ids that could not be ended, as text; nothing else is left of the job on this host
     DONE = 21
 

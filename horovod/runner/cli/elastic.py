@@ -156,8 +156,10 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
     """Runs the job and returns the exit code."""
     # Heavier than the rest and not needed for --help, --dry-run and errors.
     from horovod._bootstrap.rendezvous.server import RendezvousServer
+    from horovod.runner.cli import observing
     from horovod.runner.elastic.job import ElasticJob
     from horovod.runner.elastic.plan import ElasticPlan
+    from horovod.runner.launcher import observation
     from horovod.runner.launcher.supervision import Manner
     from horovod.runner.plan.job_plan import Cluster
 
@@ -166,6 +168,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
     payload = Payload.from_environment(os.environ)
     key = secrets.token_bytes(32)
     environ = {name: value for name, value in os.environ.items() if name != Payload.VARIABLE}
+    environ[observation.VARIABLE] = observing.interval(args)
     interfaces = tuple(name for name in request.interfaces.split(",") if name)
     grace = _DEFAULT_GRACE if args.preemption_grace is None else args.preemption_grace
 
@@ -215,9 +218,16 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
                 events_file=args.events_file,
                 talkative=args.verbose or request.config.log_level in _TALKATIVE,
             )
-            job = ElasticJob(plan, server)
-            code = job.run()
-        except (OSError, ValueError) as error:
+            job, code = observing.run(
+                args,
+                server,
+                lambda events, stacks: ElasticJob(plan, server, events=events, stacks=stacks),
+                np=request.limits.start,
+                hosts={},  # which come with the ranks
+                command=request.command,
+                settings=request.settings,
+            )
+        except OSError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return 1
         if payload is not None:

@@ -8,15 +8,6 @@ from horovod.runner.cli.config_file import read_elastic_section
 from horovod.runner.cli.flags import ELASTIC_ONLY, ELASTIC_SWITCHES
 from horovod.runner.cli.values import count, positive
 
-# What the launcher of elastic jobs does not do.
-_FIXED_SIZE = {
-    "--timeline": "timeline",
-    "--dashboard": "dashboard",
-    "--dashboard-address": "dashboard_address",
-    "--report": "report",
-    "--event-log": "event_log",
-}
-
 
 def complete(args: argparse.Namespace) -> None:
     """Adds what the config file says about elastic jobs to flags that were not given."""
@@ -40,9 +31,11 @@ def complete(args: argparse.Namespace) -> None:
 def wanted(args: argparse.Namespace) -> bool:
     """Whether the job is elastic. ValueError for flags that need such a job."""
     if any(getattr(args, name) is not None for name in ELASTIC_SWITCHES.values()):
-        fixed = next((flag for flag, name in _FIXED_SIZE.items() if getattr(args, name)), None)
-        if fixed is not None:
-            raise ValueError(f"{fixed} is for jobs of a fixed size, not for elastic ones")
+        if args.timeline is not None:
+            raise ValueError(
+                "--timeline is for jobs of a fixed size, not for elastic ones; --timeline-filename FILE "
+                "records rank 0 of each generation"
+            )
         return True
     lonely = next((flag for flag, name in ELASTIC_ONLY.items() if getattr(args, name) is not None), None)
     if lonely is not None:

@@ -33,6 +33,8 @@ def _line(entry: jobs.JobEntry) -> str:
 def _state(entry: jobs.JobEntry) -> str:
     if entry.running:
         return "running"
+    if entry.elsewhere:
+        return f"elsewhere ({entry.about['node']})"
     code = entry.about.get("code")
     if code is None:
         return "its launcher was killed"

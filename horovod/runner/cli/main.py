@@ -19,15 +19,10 @@ from horovod.common.util import mpi_built
 from horovod.runner import jsrun, lsf, mpirun, ssh
 from horovod.runner.cli import elastic_switch, observing
 from horovod.runner.cli.flags import FlagParser
-from horovod.runner.cli.observing import Observer
 from horovod.runner.cli.request import Request, understand
 from horovod.runner.function import under_mpirun
-from horovod.runner.jobs import EVENTS
 from horovod.runner.launcher import observation
-from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job import Job
-from horovod.runner.launcher.job_record import JobRecord
-from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.payload import Payload
 from horovod.runner.plan import environment
 from horovod.runner.plan.command import NOT_EXECUTABLE, NOT_FOUND, CommandError
@@ -247,16 +242,15 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             timeline = None if args.timeline is None else Path(args.timeline).absolute()
             if timeline is not None:
                 _timelines().prepare(timeline)
-            record = _record(args)
-            if record.problem and args.verbose:
-                print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
-            observer = Observer(args, server, record)
-            record.begin(hosts=_ranks(request), command=request.command, settings=request.settings)
-            stacks = StackRequests(observer.observation.ask_stacks)
-            job = Job(plan, server, events=record.events, stacks=stacks)
-            code = job.run()
-            record.end(code, **observer.totals)
-            observer.close()
+            job, code = observing.run(
+                args,
+                server,
+                lambda events, stacks: Job(plan, server, events=events, stacks=stacks),
+                np=len(request.slots),
+                hosts=_ranks(request),
+                command=request.command,
+                settings=request.settings,
+            )
         except ValueError as error:
             print(f"horovodrun: {error}", file=sys.stderr)
             return USAGE_ERROR
@@ -284,14 +278,6 @@ def _finish_timeline(timeline: Path, received: Mapping[int, bytes]) -> None:
         lines = [f"the timeline could not be merged: {error}", f"its parts are {timeline}.rank*.part"]
     for line in lines:
         print(f"horovodrun: {line}", file=sys.stderr)
-
-
-def _record(args: argparse.Namespace) -> JobRecord:
-    """Where the job's events go. OSError names a file that was asked for."""
-    files = [] if args.event_log is None else [Path(args.event_log)]
-    if args.output_filename is not None and not args.no_event_log:
-        files.append(Path(args.output_filename, EVENTS))
-    return JobRecord(EventLog(), environ=os.environ, keep=not args.no_event_log, files=files)
 
 
 def _ranks(request: Request) -> dict[str, list[int]]:

@@ -8,19 +8,49 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from horovod.runner.dashboard.live import LiveModel
+from horovod.runner.jobs import EVENTS
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job_record import JobRecord
 from horovod.runner.launcher.observation import Observation
 from horovod.runner.launcher.rendezvous import Rendezvous
+from horovod.runner.launcher.stack_requests import StackRequests
+from horovod.runner.launcher.supervision import Supervision
 
 TOKEN = "token"
+
+AnyJob = TypeVar("AnyJob", bound=Supervision)
 
 
 def interval(args: argparse.Namespace) -> str:
     """Seconds between two summaries of rank 0."""
     return "1" if _dashboard_wanted(args) or args.report is not None else "10"
+
+
+def run(
+    args: argparse.Namespace,
+    rendezvous: Rendezvous,
+    make: Callable[[EventLog, StackRequests], AnyJob],
+    **about: Any,
+) -> tuple[AnyJob, int]:
+    """Runs a job to its end, watched and recorded, and returns it with its exit code.
+
+    ``about`` is what JobRecord.begin() is to say. OSError or ValueError for what can't be had.
+    """
+    record = _record(args)
+    if record.problem and args.verbose:
+        print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+    observer = Observer(args, rendezvous, record)
+    record.begin(**about)
+    job = make(record.events, StackRequests(observer.observation.ask_stacks))
+    code = job.run()
+    record.end(code, **observer.totals)
+    observer.close()
+    return job, code
 
 
 class Observer:
@@ -47,7 +77,11 @@ class Observer:
                 print(f"horovodrun: warning: {text}", file=sys.stderr)
             print(f"horovodrun: dashboard: {self._dashboard.url}", file=sys.stderr, flush=True)
             if record.path is not None:
-                _write_secret(record.path / TOKEN, token)
+                try:
+                    _write_secret(record.path / TOKEN, token)
+                except OSError as error:
+                    text = f"{record.path / TOKEN}: {error.strerror}: --top won't show figures of the ranks"
+                    print(f"horovodrun: {text}", file=sys.stderr)
                 record.say(dashboard={"address": address, "port": self._dashboard.port})
 
     @property
@@ -66,6 +100,14 @@ class Observer:
                 print(f"horovodrun: the report {self._report}: {error.strerror}", file=sys.stderr)
         if self._dashboard is not None:
             self._dashboard.close()
+
+
+def _record(args: argparse.Namespace) -> JobRecord:
+    """Where the job's events go. OSError names a file that was asked for."""
+    files = [] if args.event_log is None else [Path(args.event_log)]
+    if args.output_filename is not None and not args.no_event_log:
+        files.append(Path(args.output_filename, EVENTS))
+    return JobRecord(EventLog(), environ=os.environ, keep=not args.no_event_log, files=files)
 
 
 def _dashboard_wanted(args: argparse.Namespace) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
 
 from horovod.runner import jobs
 from horovod.runner.launcher.event_log import read
+from horovod.runner.launcher.signals import ASKED, catches
 from horovod.runner.launcher.stack_requests import asked_for, shown
 
 _SECONDS = 6.0  # for all answers
@@ -24,12 +24,16 @@ def stack_dump(word: str | None, environ: Mapping[str, str]) -> int:
     except ValueError as error:
         print(f"horovodrun: {error}", file=sys.stderr)
         return 1
+    if job.elsewhere:
+        print(f"horovodrun: job {job.id} was started on {job.about['node']}: ask there", file=sys.stderr)
+        return 1
     if not job.running:
         print(f"horovodrun: job {job.id} has ended", file=sys.stderr)
         return 1
     with (job.path / jobs.EVENTS).open("rb") as file:
         file.seek(0, os.SEEK_END)
-        os.kill(job.pid, signal.SIGQUIT)
+        if catches(job.pid, ASKED):  # it has begun, and not ended
+            os.kill(job.pid, ASKED)
         begin = heard = time.monotonic()
         count = 0
         rest = b""

@@ -41,8 +41,14 @@ class Model:
         elif name == "rank_started":
             self._rank(event["rank"]).update(host=event["host"], pid=event["pid"], state="running", what="")
         elif name == "rank_exit":
-            good = event["code"] == 0
-            self._rank(event["rank"]).update(state="ended" if good else "failed", what=event["what"])
+            present = self._ranks.get(event["rank"], {}).get("pid")
+            if event.get("pid", present) == present:  # else the rank is another process by now
+                state = "ended" if event["code"] == 0 else "failed"
+                self._rank(event["rank"]).update(state=state, what=event["what"])
+        elif name == "reset":
+            self._job["np"] = event["size"]
+            for known in (self._ranks, self._recent, self._stalled, self._stacks):
+                known.clear()
         elif name == "host_lost":
             for rank in event["ranks"]:
                 self._rank(rank).update(state="failed", what="its host was lost")

@@ -37,15 +37,11 @@ def _lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         for rank in ranks:
             value = rank["state"] in ("running", "stalled") if key == "up" else rank.get(key)
             if value is not None:
-                yield f"{name}{_labels({'rank': rank['rank'], 'host': rank['host']})} {float(value):g}"
+                yield f"{name}{_labels({'rank': rank['rank'], 'host': rank['host']})} {float(value):.15g}"
     rate = snapshot["rates"].get("bytes_per_second")
     if rate is not None:
         yield from _head("horovod_bytes_per_second", "gauge", "Bytes of operations at rank 0.")
-        yield f"horovod_bytes_per_second {rate:g}"
-    counts = {"stall": 0, "failure": 0, "reset": 0}
-    for event in snapshot["events"]:
-        if event["event"] in counts:
-            counts[event["event"]] += 1
+        yield f"horovod_bytes_per_second {rate:.15g}"
     yield from _head("horovod_stalled_ranks", "gauge", "Ranks that the others wait for.")
     yield f"horovod_stalled_ranks {sum(rank['state'] == 'stalled' for rank in ranks)}"
 

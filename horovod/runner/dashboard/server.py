@@ -1,9 +1,10 @@
 """The HTTP door of a job: on loopback unless told otherwise, and only with the token.
 
 Loopback is no wall: any page in a browser may try it, also under a name of its own that leads here.
-So every request needs the token (in the path, a cookie, or as a bearer), the Host must be one that
-this server has, nothing may be embedded elsewhere, and the browser may load nothing from elsewhere.
-Nothing is served by name. Handlers get copies of the model, never objects of the job.
+So every request needs the token (in the path, a cookie, or as a bearer), the Host must be an
+address or a name that this server has, nothing may be embedded elsewhere, and the browser may load
+nothing from elsewhere. Nothing is served by name. Handlers get copies of the model, never objects of
+the job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import json
 import re
 import socket
@@ -25,9 +27,12 @@ from typing import Any
 from horovod.runner.dashboard.prometheus import exposition
 
 CLIENTS = 16
+CONNECTIONS = 8 * CLIENTS  # of which not all have shown the token yet
 _SECONDS = 5.0  # for a client to take what it asked for
 _EVERY = 1.0
 _COOKIE = "horovod"
+_HTTP = 80  # the port that no browser mentions
+_HOST = re.compile(r"(?:(?P<name>[^:\[\]]+)|\[(?P<six>[^\[\]]+)\])(?::(?P<port>[0-9]{1,5}))?")
 _PLACE = re.compile(rb'<script type="application/json" id="data">.*?</script>', re.DOTALL)
 
 
@@ -83,8 +88,7 @@ class Dashboard:
         handler = type("Handler", (_Handler,), {"dashboard": self})
         self._server = _Server((address, port), handler)
         self.address, self.port = address, int(self._server.server_address[1])
-        hosts = {address, "localhost", "127.0.0.1", "[::1]", *names}
-        self.hosts = hosts | {f"{host}:{self.port}" for host in hosts}
+        self._names = {"localhost", *(name.lower() for name in names)}
         self._thread = threading.Thread(target=self._server.serve_forever, name="hvd-dashboard", daemon=True)
         self._thread.start()
 
@@ -93,6 +97,20 @@ class Dashboard:
         """With the token."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"http://{host}:{self.port}/{self._token}"
+
+    def is_meant(self, host: str) -> bool:
+        """Whether a Host header names this server: by an address, which nobody can let lead
+        elsewhere, or by a name of its own.
+        """
+        parts = _HOST.fullmatch(host.lower())
+        if parts is None or int(parts["port"] or _HTTP) != self.port:
+            return False
+        if parts["name"] in self._names:
+            return True
+        with contextlib.suppress(ValueError):
+            address = ipaddress.ip_address(parts["six"] or parts["name"])
+            return (address.version == 6) == bool(parts["six"])
+        return False
 
     def admits(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())
@@ -107,11 +125,30 @@ class Dashboard:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: Any) -> None:
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
+        self._connections = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for each connection, but not for any number of them."""
+        if not self._connections.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread
+            self._connections.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nothing to write about."""
@@ -138,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(503, "text/plain", b"too many clients\n")
             return
         try:
-            if self.headers.get("Host", "").lower() not in self.dashboard.hosts:
+            if not self.dashboard.is_meant(self.headers.get("Host", "")):
                 self._send(421, "text/plain", b"this server has another name\n")
                 return
             path = self._admitted()

@@ -17,7 +17,9 @@ from horovod.runner.elastic.plan import ElasticPlan
 from horovod.runner.elastic.rendezvous import ElasticRendezvous
 from horovod.runner.host_survey.participant import SurveyRequest, keepalive_purpose
 from horovod.runner.launcher.agent_process import AgentProcess
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.output import Console
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.launcher.supervision import KILL_AFTER, Supervision
 from horovod.runner.plan.hosts import HostInfo
 from horovod.runner.plan.job_plan import HostPlan
@@ -40,8 +42,15 @@ class _Link:
 class ElasticAgents(Supervision):
     """Connects to hosts, one by one, and notices their ends. Tells the job by three methods."""
 
-    def __init__(self, plan: ElasticPlan, server: ElasticRendezvous, console: Console | None = None) -> None:
-        super().__init__(plan.manner, console)
+    def __init__(
+        self,
+        plan: ElasticPlan,
+        server: ElasticRendezvous,
+        console: Console | None = None,
+        events: EventLog | None = None,
+        stacks: StackRequests | None = None,
+    ) -> None:
+        super().__init__(plan.manner, console, events, stacks)
         self._plan = plan
         self._server = server
         self._links: dict[str, _Link] = {}  # by host; those that are closed are gone from here
@@ -49,7 +58,8 @@ class ElasticAgents(Supervision):
         self._lookups: deque[dict[str, bool]] = deque()
         self._looking_up = False
         self._newest: list[HostInfo] = []  # what discovery has said last
-        self._reachable = False  # whether the rendezvous listens for other machines
+        self._own: list[str] = []  # where other machines reach this one, once there are any
+        self._unstarted: deque[tuple[str, str]] = deque()  # hosts without an agent, and why
         self._pythons: dict[str, str] = {}
 
     @abstractmethod
@@ -93,15 +103,18 @@ class ElasticAgents(Supervision):
     # -- coming --
 
     def _connect(self, host: str, attempt: int = 1) -> None:
-        agent = self._start_agent(host, set(), attempt)
+        try:
+            if self._is_remote(host):
+                self._listen_for_others()
+            agent = self._start_agent(host, set(), attempt)
+        except (OSError, ValueError) as error:
+            # Not now: whoever has decided to connect is not done yet.
+            self._links.pop(host, None)
+            self._unstarted.append((host, f"its agent could not be started: {error}"))
+            return
         self._agents.append(agent)
         self._links[host] = _Link(agent, time.monotonic() + self._plan.manner.start_timeout)
         if agent.remote:
-            if not self._reachable:
-                self._reachable = True
-                self._server.listen_also_on(
-                    entry.address for entry in own_addresses(list(self._plan.interfaces))
-                )
             self._server.accept(keepalive_purpose(host), partial(self._keepalives.add, host))
             request = SurveyRequest(
                 host=host,
@@ -115,6 +128,13 @@ class ElasticAgents(Supervision):
         else:
             self._send_plan(agent, self._server.endpoints[0])
         agent.writer.flush()
+
+    def _listen_for_others(self) -> None:
+        """The rendezvous can be reached from other machines from now on. OSError, ValueError."""
+        if not self._own:
+            own = [entry.address for entry in own_addresses(list(self._plan.interfaces))]
+            self._server.listen_also_on(own)
+            self._own = own
 
     def _send_plan(self, agent: AgentProcess, endpoint: Endpoint) -> None:
         plan = HostPlan(
@@ -152,9 +172,7 @@ class ElasticAgents(Supervision):
 
     def _addresses(self, host: str) -> list[str]:
         """Where other machines reach the workers of a host."""
-        if self._is_remote(host):
-            return list(self._links[host].addresses)
-        return [entry.address for entry in own_addresses(list(self._plan.interfaces))]
+        return list(self._links[host].addresses if self._is_remote(host) else self._own)
 
     # -- being there --
 
@@ -165,6 +183,8 @@ class ElasticAgents(Supervision):
             link.agent.writer.flush()
 
     def _agents_due(self) -> float | None:
+        if self._unstarted:
+            return 0.0
         return min((link.deadline for link in self._links.values() if not link.ready), default=None)
 
     def _look_after_agents(self, now: float) -> None:
@@ -172,6 +192,8 @@ class ElasticAgents(Supervision):
             self._local.update(self._lookups.popleft())
             self._looking_up = False
             self._take_hosts(self._newest)
+        while self._unstarted:
+            self._agent_lost(*self._unstarted.popleft(), asked=False)
         for host, link in list(self._links.items()):
             agent = link.agent
             if agent.closed:  # in order: it has said that nothing is left

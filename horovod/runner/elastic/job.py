@@ -29,7 +29,9 @@ from horovod.runner.elastic.rendezvous import ElasticRendezvous
 from horovod.runner.elastic.state import LIVING, PRESENT, Phase, State, Worker
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
+from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.output import Console
+from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.launcher.supervision import KILL_AFTER
 from horovod.runner.plan.hosts import HostInfo
 
@@ -41,9 +43,14 @@ class ElasticJob(ElasticAgents):
     """One elastic job."""
 
     def __init__(
-        self, plan: ElasticPlan, rendezvous: ElasticRendezvous, console: Console | None = None
+        self,
+        plan: ElasticPlan,
+        rendezvous: ElasticRendezvous,
+        console: Console | None = None,
+        events: EventLog | None = None,
+        stacks: StackRequests | None = None,
     ) -> None:
-        super().__init__(plan, rendezvous, console)
+        super().__init__(plan, rendezvous, console, events, stacks)
         self._output = WorkerOutput(self._console, plan.output_directory, plan.timestamps)
         self._events = Events(plan.events_file)
         self._state = State(plan.limits, time.monotonic())
@@ -150,13 +157,14 @@ class ElasticJob(ElasticAgents):
         if worker is None:
             return
         self._verbose(f"{worker.name} {what}")
+        rank, pid = self._ranks[number], self._pids.get(number)
+        self._log.add("rank_exit", rank=rank, host=worker.host, pid=pid, code=code, what=what)
         if self._stopping or self._signalled is not None:
             self._apply(changes.ended, number, "the job is over")
         elif worker.phase in LIVING:
             self._info(f"record state: {worker.name} = {'FAILURE' if code else 'SUCCESS'}")
             if code:
-                rank = f"rank {self._ranks[number]} on {worker.host} ({worker.name})"
-                self._say("stdout", f"{rank} {what}")
+                self._say("stdout", f"rank {rank} on {worker.host} ({worker.name}) {what}")
         self._apply(changes.exited, number, code, what, random.random())
         # The last words of one that failed are for the end of the job.
         if number not in self._state.workers and all(each.worker != number for each in self._state.failures):
@@ -236,6 +244,9 @@ class ElasticJob(ElasticAgents):
         else:
             if not self._stopping:
                 self._say("stderr", f"host {host}: {why}")
+                members = [self._state.workers[number] for number in self._state.members]
+                ranks = [each.rank for each in members if each.host == host and each.phase in PRESENT]
+                self._log.add("host_lost", host=host, ranks=ranks, reason=why)
             self._apply(changes.agent_lost, host, why, random.random())
 
     # -- the loop --
@@ -338,6 +349,7 @@ class ElasticJob(ElasticAgents):
             self._notices.send(number, {"type": "ending"})
             self._send(worker.host, Kind.END, "0", number)
         for number, text in decision.end:
+            self._verbose(f"{self._state.workers[number].name} is ended: {text}")
             self._server.refuse(number, text)
             self._notices.send(number, {"type": "ending"})  # this SIGTERM is no preemption
             self._send(self._state.workers[number].host, Kind.END, str(KILL_AFTER), number)
@@ -412,6 +424,11 @@ class ElasticJob(ElasticAgents):
         self._world_at = now
         self._say("stderr", sentence(decision, generation, workers, len(state.members)))
         self._write("generation", **record(now, state, decision, generation, workers, self._pids))
+        if state.generation:
+            self._log.add("reset", generation=generation, size=len(world), reason=decision.reason)
+        for rank, worker in enumerate(workers):
+            pid = self._pids.get(worker.id)
+            self._log.add("rank_started", rank=rank, host=worker.host, pid=pid)
         present = {number for number, worker in state.workers.items() if worker.phase in PRESENT}
         # Those that this decision has started are not in the state yet.
         for number in self._output.workers() - present - started:
@@ -455,8 +472,11 @@ class ElasticJob(ElasticAgents):
             ]
             host = first.name.rpartition("[")[0]
             tail = self._output.tail(first.worker)
+            self._log.add("failure", rank=first.rank, host=host, code=first.code, reason=first.what)
             text = failure.report(first.rank, host, first.what, first.code, tail, first.name)
             self._console.put("stderr", text.encode(errors="backslashreplace"))
+        elif self._outcome.code:
+            self._log.add("failure", reason=self._outcome.text)
 
     def _exit_code(self) -> int:
         if self._signalled is not None:

@@ -262,7 +262,7 @@ def _unwanted(
             continue
         host = state.hosts[worker.host]
         if now < host.not_before and not host.left:
-            end.append((worker.id, f"{host.name} is not used any more: {host.why}"))
+            end.append((worker.id, f"{host.name} is blacklisted: {host.why}"))
         elif worker.phase is Phase.SPAWNED:
             end.append((worker.id, f"{worker.name} is not needed any more"))
         elif worker.phase in WAITING:

@@ -43,7 +43,9 @@ class WorkerOutput:
         self._ranks[worker] = rank
 
     def feed(self, worker: int, stream: str, data: bytes) -> None:
-        """Takes what a worker wrote to "stdout" or "stderr"."""
+        """Takes what a worker wrote to "stdout" or "stderr"; nothing of one that was forgotten."""
+        if worker not in self._ranks:
+            return  # someone outside the job held its pipe
         if stream == "stderr":
             self._tails[worker].feed(data)
         self._emit(worker, stream, self._prefixers[worker, stream].feed(data))

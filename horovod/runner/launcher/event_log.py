@@ -37,7 +37,10 @@ NAMES = (
     "job_end",
 )
 _MASK = "<secret>"
-_SECRET = re.compile(r"(?i)(pass(word|wd|phrase)?|token|secret|credential|api[-_]?key|private[-_]?key)s?$")
+_SECRET = re.compile(
+    r"(?i)(pass(word|wd|phrase)?|token|secret|credential|"
+    r"(api|private|secret|access|account|auth|encryption|signing)[-_]?key)s?$"
+)
 
 Event = dict[str, Any]
 
@@ -56,8 +59,11 @@ class EventLog:
         self._listeners: list[Callable[[Event], None]] = []
 
     def write_to(self, path: Path) -> None:
-        """Also writes to this file, which is made if need be. OSError."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        """Also writes to this file, which is made if need be. OSError.
+
+        A pipe that nobody reads is one; one whose reader is too slow ends the log.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._files[path] = os.open(path, flags, 0o600)
 
     def tell(self, listener: Callable[[Event], None]) -> None:

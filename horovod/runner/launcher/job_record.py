@@ -36,6 +36,7 @@ class JobRecord:
         self._about: dict[str, Any] = {}
         self._clock = clock
         self._began = time.monotonic()
+        events.tell(self._heard)
         for file in files:
             file.parent.mkdir(parents=True, exist_ok=True)
             events.write_to(file)
@@ -47,13 +48,18 @@ class JobRecord:
                 self.problem = f"{error.filename or jobs.directory(environ)}: {error.strerror}"
 
     def begin(
-        self, *, hosts: Mapping[str, Sequence[int]], command: Sequence[str], settings: Mapping[str, str]
+        self,
+        *,
+        np: int,
+        hosts: Mapping[str, Sequence[int]],
+        command: Sequence[str],
+        settings: Mapping[str, str],
     ) -> None:
-        """Says what the job is; ``hosts`` has the ranks of each."""
-        np = sum(len(ranks) for ranks in hosts.values())
+        """Says what the job is; ``hosts`` has the ranks of each, as far as they are known."""
         words = without_secrets(command)
-        self._about = {
+        self._about |= {
             "version": __version__,
+            "node": jobs.node(),
             "pid": os.getpid(),
             "ticks": jobs.started_at(os.getpid()),
             "time": self._clock(),
@@ -72,6 +78,10 @@ class JobRecord:
             command=words,
             settings=settings_without_secrets(settings),
         )
+
+    def _heard(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "reset":
+            self.say(np=event["size"])
 
     def say(self, **more: Any) -> None:
         """Adds to what others find in the job's directory."""

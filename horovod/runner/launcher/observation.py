@@ -18,7 +18,7 @@ PURPOSE = "observe"
 VARIABLE = "_HOROVOD_OBSERVE"  # tells the ranks that somebody listens, and how often to speak
 # What ranks may say; the rest is the launcher's to know.
 _FROM_RANKS = frozenset(
-    ("world", "stall", "stall_resolved", "hang", "stacks", "slow_rank", "autotune", "failure", "reset")
+    ("world", "stall", "stall_resolved", "hang", "stacks", "slow_rank", "autotune", "failure")
 )
 _LIMIT = 4 << 20
 _SECONDS = 5.0

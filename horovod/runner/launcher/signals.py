@@ -7,12 +7,23 @@ import signal
 import socket
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-STACKS = signal.SIGQUIT  # Ctrl-\: where is every rank?
+STACKS = signal.SIGQUIT  # Ctrl-\: where is every rank? Twice ends the job
+ASKED = signal.SIGRTMIN + 8  # --stack-dump asks the same, as often as it likes
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of a signal, which would otherwise end it."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next(line for line in lines if line.startswith("SigCgt:"))
+        return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 @dataclass
@@ -34,7 +45,7 @@ class SignalReceiver:
                 pass  # the wake-up descriptor does the work
 
             self.previous_fd = signal.set_wakeup_fd(self.write.fileno(), warn_on_full_buffer=False)
-            for number in (*ENDING, *PASSED_ON, STACKS):
+            for number in (*ENDING, *PASSED_ON, STACKS, ASKED):
                 # nohup and background jobs of scripts ignore a signal on purpose.
                 if signal.getsignal(number) != signal.SIG_IGN:
                     self.previous[number] = signal.signal(number, wake)

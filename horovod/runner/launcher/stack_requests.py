@@ -12,10 +12,10 @@ AGAIN = 3.0  # seconds in which a second Ctrl-\ kills, as it always did
 
 
 class StackRequests:
-    """``ask_stacks`` sends the request to rank 0; False if that is not there."""
+    """``ask_stacks``, or request(), sends the request to rank 0; False if that is not there."""
 
     def __init__(self, ask_stacks: Callable[[], bool]) -> None:
-        self._ask = ask_stacks
+        self.request = ask_stacks
         self._asked: float | None = None
         self._answers: deque[str] = deque()
 
@@ -30,11 +30,11 @@ class StackRequests:
         events.tell(heard)
 
     def ask(self, now: float) -> str:
-        """What to tell the user; nothing if this is to be taken as a wish to end the job."""
+        """Ctrl-\\: what to tell the user; nothing if it is to be taken as a wish to end the job."""
         if self._asked is not None and now < self._asked + AGAIN:
             return ""
         self._asked = now
-        if self._ask():
+        if self.request():
             return f"asking every rank where it is; Ctrl-\\ within {AGAIN:g} s kills the job"
         return (
             "no rank can be asked where it is: rank 0 has not called hvd.init(), or has ended; "

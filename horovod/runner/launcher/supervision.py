@@ -21,7 +21,7 @@ from horovod.runner.launcher.agent_process import AgentError, AgentProcess, Turn
 from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.host_keepalive import HostKeepalives
 from horovod.runner.launcher.output import Console
-from horovod.runner.launcher.signals import ENDING, PASSED_ON, STACKS, SignalReceiver
+from horovod.runner.launcher.signals import ASKED, ENDING, PASSED_ON, STACKS, SignalReceiver
 from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.plan.job_plan import Cluster
 from horovod.runner.processes import Sweep, become_subreaper, descendants
@@ -308,6 +308,9 @@ class Supervision(ABC):
 
     def _on_signal(self, number: int) -> None:
         now = time.monotonic()
+        if number == ASKED:
+            self._stacks.request()
+            return
         if number == STACKS and not self._stopping and (said := self._stacks.ask(now)):
             self._say("stderr", said)
             return

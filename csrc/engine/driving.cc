@@ -1,0 +1,157 @@
+// Who listens to the coordinator and runs what it releases, and how long threads sleep meanwhile: the engine
+// thread, or an application thread that waits.
+#include <poll.h>
+#include <sched.h>
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "base/processors.h"
+#include "engine/engine.h"
+#include "engine/idle_backoff.h"
+
+namespace hvd {
+
+void Engine::run() {
+  if (affinity_ >= 0) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(static_cast<size_t>(affinity_), &cores);
+    if (sched_setaffinity(0, sizeof cores, &cores) != 0)
+      log_.warning("Can't pin the engine thread to core " + std::to_string(affinity_) +
+                   " (HOROVOD_THREAD_AFFINITY).");
+  }
+  run_until_finished();
+  if (abort_->raised()) fail();
+}
+
+// An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
+// both waking up, so this thread listens only when no such call has come for a moment.
+void Engine::run_until_finished() {
+  IdleBackoff backoff(visits_.load());
+  while (!finished_ && !abort_->raised()) {
+    bool keep_away = backoff.update(visits_.load());
+    if (!keep_away) {
+      sleep(true, nullptr);
+      std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+      keep_away = !driver.owns_lock();
+      if (!keep_away) {
+        drive();
+        driver.unlock();
+        waiters_.call_one();  // they drive faster, and this thread may be about to keep away
+      }
+    }
+    const timespec moment = backoff.pause();
+    if (keep_away) sleep(false, &moment);
+  }
+}
+
+// Runs everything that has arrived. The caller holds driver_mutex_.
+void Engine::drive() {
+  try {
+    while (!finished_ && !abort_->raised()) {
+      const uint8_t* data = nullptr;
+      size_t size = 0;
+      switch (control_.receive(&data, &size)) {
+        case wire::Channel::Received::kFrame:
+          handle(data, size);
+          break;
+        case wire::Channel::Received::kNothing:
+          return;
+        case wire::Channel::Received::kForged:
+          abort_->raise(wire::forged("the control connection to rank 0"));
+          break;
+        case wire::Channel::Received::kClosed: {
+          // The watch knows better why; give it a moment.
+          pollfd watched{abort_->fd(), POLLIN, 0};
+          poll(&watched, 1, 200);
+          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost.").blame(0));
+        }
+      }
+    }
+  } catch (const std::exception& error) {
+    abort_->raise(
+        Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + ".")
+            .blame(rank_));
+  }
+}
+
+// Sends what the socket did not take before; POLLOUT if it still does not take all.
+short Engine::unsent_events() {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  control_.flush();
+  return control_.has_unsent() ? POLLOUT : 0;
+}
+
+// The engine thread: until something arrives (if it is to `listen`), it is woken, the abort signal is
+// raised or the time is up.
+void Engine::sleep(bool listen, const timespec* limit) {
+  auto wanted = static_cast<short>((listen ? POLLIN : 0) | unsent_events());
+  pollfd polled[] = {
+      {wanted != 0 ? control_.fd() : -1, wanted, 0}, {wake_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
+  if (ppoll(polled, 3, limit, nullptr) < 0) return;
+  if (polled[1].revents != 0) wake_.clear();
+}
+
+// An application thread that drives: until something arrives for it or, on rank 0, for the coordinator. False
+// if a signal ended it.
+bool Engine::sleep_as_driver(double seconds) {
+  auto wanted = static_cast<short>(POLLIN | unsent_events());
+  std::vector<pollfd> polled = {{control_.fd(), wanted, 0}, {abort_->fd(), POLLIN, 0}};
+  if (coordinator_) coordinator_->append_polled(&polled);
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(seconds);
+  limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
+  return ppoll(polled.data(), polled.size(), &limit, nullptr) >= 0;
+}
+
+int Engine::wait(Task& task, double seconds) {
+  if (task.finished()) return HVD_OK;
+  const bool recorded = recorder_.active();
+  if (recorded) recorder_.wait(true, task.request, task.handle);
+  const uint64_t begin = now_ns();
+  const int code = wait_as_driver(task, seconds);
+  metrics_.blocked_ns.add(now_ns() - begin);
+  if (recorded) recorder_.wait(false, task.request, task.handle);
+  return code;
+}
+
+int Engine::wait_as_driver(Task& task, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
+  constexpr auto kSpin = std::chrono::microseconds(100);
+  std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+  auto start = Clock::now();
+  if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
+    const int code = waiters_.wait(task, seconds, &driver);
+    if (!driver.owns_lock()) return code;
+    seconds -= std::chrono::duration<double>(Clock::now() - start).count();
+    start = Clock::now();
+  }
+  visits_.fetch_add(1);
+  int code = HVD_IN_PROGRESS, yields = 0;
+  for (;;) {
+    if (coordinator_) coordinator_->serve();
+    drive();
+    if (task.finished() || abort_->raised()) break;
+    const auto passed = Clock::now() - start;
+    if (spin_ ? passed < kSpin : yields++ < kYields) {
+      if (!spin_) sched_yield();  // the others need this processor
+      continue;
+    }
+    const double left = seconds - std::chrono::duration<double>(passed).count();
+    if (left <= 0) break;
+    if (!sleep_as_driver(left)) {
+      code = HVD_INTERRUPTED;
+      break;
+    }
+  }
+  driver.unlock();
+  waiters_.call_one();
+  if (task.finished()) return HVD_OK;
+  return abort_->raised() ? task.wait(seconds) : code;  // the engine thread fails everything that is pending
+}
+
+}  // namespace hvd

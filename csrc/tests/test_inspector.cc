@@ -1,0 +1,90 @@
+// When rank 0 looks at the job, and what it says then.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/abort_signal.h"
+#include "base/log.h"
+#include "check.h"
+#include "engine/inspector.h"
+#include "test_knobs.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using hvd::Inspector;
+using hvd::Negotiation;
+
+// A job of two ranks in which the second keeps the first waiting.
+struct Job {
+  Inspector::Sources sources() {
+    Inspector::Sources sources;
+    sources.waiting = [this](double) {
+      looks++;
+      return closing ? std::vector<Negotiation::Stalled>{}
+                     : std::vector<Negotiation::Stalled>{{1, "late", 5.0, {0}, {1}}};
+    };
+    sources.closing = [this] { return closing.load(); };
+    sources.late = [] { return std::vector<Negotiation::Late>(2); };
+    sources.own_progress = [] { return hvd::wire::Progress{}; };
+    sources.ask = [](int, uint32_t, const std::string&) {};
+    return sources;
+  }
+  static hvd_knobs knobs() {
+    hvd_knobs knobs = test_knobs();
+    knobs.stall_check_time_seconds = 1;
+    knobs.stall_stacks = 0;
+    return knobs;
+  }
+  void wait_for_looks(int more) const {
+    for (const int before = looks; looks < before + more;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // All that has been told.
+  std::string told() {
+    std::string text;
+    for (hvd::Notice notice; notices.next(0, &notice);) text += notice.text;
+    return text;
+  }
+
+  std::atomic<int> looks{0};
+  std::atomic<bool> closing{false};
+  hvd::Log log{HVD_LOG_FATAL, true, 0};
+  hvd::Metrics metrics;
+  hvd::Notices notices;
+  hvd::AbortSignal abort;
+  Inspector inspector{knobs(), {{"a", 1}, {"b", 2}}, sources(), log, &metrics, &notices, &abort};
+};
+
+}  // namespace
+
+TEST(what_a_shutdown_ends_does_not_go_on) {
+  Job job;
+  job.inspector.start();
+  job.wait_for_looks(2);  // the second one begins when the first one has been told of
+  CHECK(job.told().find(R"("event": "stall")") != std::string::npos);
+  job.closing = true;
+  job.wait_for_looks(3);
+  job.inspector.stop();
+  const std::string told = job.told();
+  CHECK(told.find("stall_resolved") == std::string::npos);
+}
+
+TEST(it_stops_at_once) {
+  const auto begin = Clock::now();
+  for (int i = 0; i < 20; ++i) {
+    Job job;
+    job.inspector.start();
+    job.inspector.stop();
+  }
+  CHECK(Clock::now() - begin < std::chrono::seconds(10));
+}
+
+int main(int argc, char** argv) {
+  alarm(300);  // a hang is a failure, too
+  return check::run_all(argc, argv);
+}
