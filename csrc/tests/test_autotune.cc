@@ -153,6 +153,7 @@ void run_step(Rank& rank, int step) {
   std::vector<std::vector<float>> data;
   std::vector<hvd_handle> handles;
   for (size_t count : kCounts) {
+    if (count > 100000 && step % 8 != 0) continue;  // much to check
     data.emplace_back(count);
     for (size_t i = 0; i < count; ++i)
       data.back()[i] =
@@ -182,7 +183,7 @@ TEST(other_parameters_for_each_operation) {
       start_autotune(rank, true);
       int64_t set = 0;
       CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &set, 0, {0, 2}) == HVD_OK);
-      for (int step = 0; step < 40; ++step) {
+      for (int step = 0; step < 20; ++step) {
         run_step(rank, step);
         if (rank.rank == 1) continue;
         std::vector<float> data(50000, 1.0f);
@@ -197,7 +198,7 @@ TEST(other_parameters_for_each_operation) {
 TEST(a_search_ends_and_tells) {
   ThreadWorld(2).run([](Rank& rank) {
     start_autotune(rank, false);
-    for (int step = 0; step < 220; ++step) {
+    for (int step = 0; step < 150; ++step) {
       run_step(rank, step);
       if (step % 2 == 0) hvd_mark(rank.engine, "step", HVD_MARK_STEP);
     }
