@@ -9,6 +9,7 @@
 
 #include "base/abort_signal.h"
 #include "comm/communicator.h"
+#include "comm/tuning.h"
 
 namespace hvd {
 
@@ -24,6 +25,10 @@ class Transport {
   // and after.
   virtual std::unique_ptr<Communicator> open(int id, std::vector<int> members) = 0;
   virtual void reset(int id) = 0;
+  // From here on, for all communicators: to be called at the same place among the collectives of all ranks.
+  virtual void tune(const Tuning&) {}
+  // Which of its values matter here, as a sum of TunedPart.
+  virtual unsigned tuned_parts() const { return 0; }
 };
 
 constexpr int kMaxCommunicators = 256;

@@ -211,7 +211,16 @@ void Engine::mark(const char* name, int phase) {
     }
     last_step_ = now;
   }
+  if (phase == HVD_MARK_STEP && coordinator_) coordinator_->step_marked();
   if (recorder_.active()) recorder_.mark(name, phase, step);
+}
+
+Status Engine::autotune(Autotune::Options options) {
+  if (!coordinator_) return Status::invalid("Only rank 0 searches for parameters; the others follow it.");
+  options.parts = transport_->tuned_parts();
+  coordinator_->autotune(
+      options, [this](const std::string& json) { notices_.push({HVD_EVENT_TUNING, rank_, 0, 0, json}); });
+  return {};
 }
 
 void Engine::after_fork_in_child() {
@@ -239,7 +248,9 @@ bool Engine::process_set_ranks(int id, std::vector<int>* ranks) {
 
 void Engine::handle(const uint8_t* data, size_t size) {
   wire::Message message;
-  if (!wire::decode(data, size, &message)) {
+  Tuning tuning;
+  if (!wire::decode(data, size, &message) ||
+      (message.type == MessageType::kTuning && !take_choices(message.choices, &tuning))) {
     abort_->raise(Status::unknown("Rank " + std::to_string(rank_) +
                                   " received a malformed message from the coordinator."));
     return;
@@ -250,6 +261,8 @@ void Engine::handle(const uint8_t* data, size_t size) {
       if (coordinator_ ? coordinator_->operation_done() : is_to_report(message.operation))
         announce(wire::encode_simple(MessageType::kDone));
       return;
+    case MessageType::kTuning:
+      return transport_->tune(tuning);
     case MessageType::kResend:
       return resend(message.id);
     case MessageType::kEvict: {

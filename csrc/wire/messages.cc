@@ -95,6 +95,8 @@ void pass_message(Way& way, AnyMessage& message) {
       way.number(message.id);
       way.number(message.how);
       return way.text(message.text);
+    case MessageType::kTuning:
+      return way.numbers(message.choices);
     case MessageType::kShutdownAck:
     case MessageType::kDone:
     case MessageType::kClosed:
@@ -168,6 +170,10 @@ std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& 
     out.number(how);
     out.text(text);
   });
+}
+
+std::vector<uint8_t> encode_tuning(const std::vector<uint8_t>& choices) {
+  return frame(MessageType::kTuning, [&](Writer& out) { out.numbers(choices); });
 }
 
 std::vector<uint8_t> encode_abort(const Status& reason) {

@@ -61,6 +61,8 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
     result["resets_total"] = float(_totals.resets)
     result["samples_total"] = _totals.samples
     result["up"] = 1.0
+    if session.tuning is not None:
+        result["tuning"] = dict(session.tuning.status)
     if _totals.told:
         result["user"] = dict(_totals.told)
     if all_ranks:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from horovod.common.feed import Feed, NoFeed
     from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
+    from horovod.common.tuning import Tuning
 
 NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
 
@@ -51,6 +52,7 @@ class Session:
         place: Place,
         *,
         observer: Observer,
+        tuning: Tuning | None,
         feed: Feed | NoFeed,
         dynamic_process_sets: bool,
         timeline: bool,
@@ -62,6 +64,7 @@ class Session:
     ) -> None:
         self.engine = engine
         self.observer = observer
+        self.tuning = tuning  # rank 0, if it was asked for
         self.feed = feed
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine

@@ -54,50 +54,6 @@ class WithoutEffect:
     ccl_cache: bool = knob(False, PERFORMANCE, "Operation cache of oneCCL.")
 
     # Autotuning
-    autotune: bool = knob(
-        False,
-        AUTOTUNE,
-        "Search for good parameters during the first steps.",
-        switch="--autotune",
-        hidden_flags=("--no-autotune",),
-        requires="autotune",
-        file="autotune.enabled",
-    )
-    autotune_log: str | None = knob(
-        None,
-        AUTOTUNE,
-        "CSV file for the search.",
-        flag="--autotune-log-file",
-        requires="autotune",
-        file="autotune.log_file",
-    )
-    autotune_warmup_samples: int = knob(
-        3,
-        AUTOTUNE,
-        "Samples thrown away first.",
-        flag="--autotune-warmup-samples",
-        minimum=0,
-        requires="autotune",
-        file="autotune.warmup_samples",
-    )
-    autotune_steps_per_sample: int = knob(
-        10,
-        AUTOTUNE,
-        "Steps that make one sample.",
-        flag="--autotune-steps-per-sample",
-        minimum=0,
-        requires="autotune",
-        file="autotune.steps_per_sample",
-    )
-    autotune_bayes_opt_max_samples: int = knob(
-        20,
-        AUTOTUNE,
-        "Most samples of the search.",
-        flag="--autotune-bayes-opt-max-samples",
-        minimum=0,
-        requires="autotune",
-        file="autotune.bayes_opt_max_samples",
-    )
     autotune_gaussian_process_noise: float = knob(
         0.8,
         AUTOTUNE,

@@ -9,6 +9,7 @@ from typing import Any
 
 from horovod.common.config.compatibility import WithoutEffect
 from horovod.common.config.knob import (
+    AUTOTUNE,
     FAILURE,
     IDENTITY,
     LAUNCHER,
@@ -91,6 +92,59 @@ class Config(WithoutEffect):
         "Numbers of ranks that are combined first, in rank order: 2,2,2 lets six ranks on one host give the "
         "same bits as on three hosts with two ranks each. Unset: the ranks of each host.",
         minimum=1,
+    )
+
+    # Autotuning
+    autotune: bool = knob(
+        False,
+        AUTOTUNE,
+        "Search during the first 400 steps for parameters that make steps shorter. Results stay the same "
+        "bits, and the defaults stay unless a gain is confirmed.",
+        switch="--autotune",
+        hidden_flags=("--no-autotune",),
+        requires="autotune",
+        file="autotune.enabled",
+    )
+    autotune_log: str | None = knob(
+        None,
+        AUTOTUNE,
+        "CSV file for what was tried, written by rank 0.",
+        flag="--autotune-log-file",
+        requires="autotune",
+        file="autotune.log_file",
+    )
+    autotune_warmup_samples: int = knob(
+        3,
+        AUTOTUNE,
+        "Samples that don't count, after the first ten steps, which don't count either.",
+        flag="--autotune-warmup-samples",
+        minimum=0,
+        requires="autotune",
+        file="autotune.warmup_samples",
+    )
+    autotune_steps_per_sample: int = knob(
+        2,
+        AUTOTUNE,
+        "Steps that make one sample. The search takes 195 samples at most.",
+        flag="--autotune-steps-per-sample",
+        minimum=1,
+        requires="autotune",
+        file="autotune.steps_per_sample",
+    )
+    autotune_bayes_opt_max_samples: int = knob(
+        20,
+        AUTOTUNE,
+        "Most sets of parameters that are tried.",
+        flag="--autotune-bayes-opt-max-samples",
+        minimum=0,
+        requires="autotune",
+        file="autotune.bayes_opt_max_samples",
+    )
+    autotune_profile: str = knob(
+        "auto",
+        AUTOTUNE,
+        "File in which a gain is kept and that the next job tries first. auto: one in ~/.cache/horovod for "
+        "machines, ranks and hosts like these; off: none.",
     )
 
     # Timeline
