@@ -122,6 +122,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!closed_.ok()) return closed_;
+    if (abort_->raised()) return abort_->reason();  // which the driver has yet to hear
     status = complete_request(&task->request, executor_.process_sets(), rank_, size_);
     if (status.ok()) status = check_restrictions(task->request);
     if (!status.ok()) return status;
