@@ -7,9 +7,11 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from horovod import _core
+from horovod._bootstrap import identity
 from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
@@ -31,15 +33,10 @@ def engine_error(code: int, text: str) -> Exception:
     return error
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place(identity.Place):
     """Where this process stands among the ranks and hosts."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
     homogeneous: bool
 
 

@@ -341,7 +341,8 @@ def _connect(
 
 def _as_launched(place: Place, identity: Identity) -> Place:
     """The launcher's numbering is the one that users see in the environment."""
-    return place._replace(
+    return replace(
+        place,
         local_rank=identity.local_rank,
         local_size=identity.local_size,
         cross_rank=identity.cross_rank,
