@@ -35,6 +35,7 @@ _lib = _abi.load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
 _free = _lib.hvd_free
 # Names of what Engine.metrics() gives.
 METRICS: tuple[str, ...] = tuple(_lib.hvd_metric_names().decode().split())
+_MetricValues = c_uint64 * len(METRICS)
 
 
 def jax_target() -> Any:
@@ -375,11 +376,11 @@ class Engine:
         """Something of the application's, for the timeline; `phase` is one of MARK_*."""
         _lib.hvd_mark(self._pointer, name, phase)
 
-    def metrics(self) -> list[int]:
+    def metrics(self) -> Sequence[int]:
         """What the engine has counted, in the order of METRICS."""
-        values = (c_uint64 * len(METRICS))()
+        values = _MetricValues()
         _lib.hvd_metrics(self._pointer, values, len(METRICS))
-        return values[:]
+        return memoryview(values).cast("B").cast("Q")  # faster to read than the array itself
 
     def summaries(self) -> list[Summary]:
         """How far the ranks have come: on rank 0 all, elsewhere only this one."""
