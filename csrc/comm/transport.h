@@ -9,6 +9,7 @@
 
 #include "base/abort_signal.h"
 #include "comm/communicator.h"
+#include "comm/traffic.h"
 #include "comm/tuning.h"
 
 namespace hvd {
@@ -19,6 +20,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual const char* name() const = 0;
+  // Null: nothing leaves the memory of this host.
+  virtual const Traffic* traffic() const { return nullptr; }
   // `id` < kMaxCommunicators identifies the communicator on all ranks; `members` are sorted world ranks
   // that contain this one. An id used before may be opened again only if every rank of the world called
   // reset(id) after its last use and before anyone's open, with barriers of the world's communicator before

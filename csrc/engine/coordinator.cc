@@ -196,8 +196,11 @@ void Coordinator::release() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
   if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
+  const Clock::time_point now = Clock::now();
   for (Negotiation::Release& release : releases) {
     if (autotune_) tune_before(release);
+    if (release.since != Clock::time_point{})
+      queue_seconds_.bump_ns(static_cast<uint64_t>(std::chrono::nanoseconds(now - release.since).count()));
     record_release(release.operation);
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());

@@ -14,6 +14,7 @@
 #include "base/abort_signal.h"
 #include "base/event.h"
 #include "engine/autotune.h"
+#include "engine/metrics.h"
 #include "engine/negotiation.h"
 #include "engine/operation_numbers.h"
 #include "engine/recorder.h"
@@ -48,6 +49,9 @@ class Coordinator {
     if (autotuning_.load(std::memory_order_relaxed)) tune_at_mark();
   }
 
+  // From the moment that all had an operation ready to its release; for any thread.
+  const Histogram& queue_seconds() const { return queue_seconds_; }
+
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);
@@ -80,6 +84,7 @@ class Coordinator {
   Event unsent_;  // serve() has left something for the thread to send
   Negotiation negotiation_;
   OperationNumbers numbers_;
+  Histogram queue_seconds_;
   bool shutting_down_ = false;
   bool closed_ = false;
   std::vector<uint8_t> acknowledged_;

@@ -366,7 +366,7 @@ void Engine::count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uin
   metrics_.operations[kind].bump();
   metrics_.tensors[kind].bump(tasks.size());
   metrics_.bytes[kind].bump(bytes);
-  metrics_.operation_seconds[Metrics::size_class(bytes)].bump_ns(end - begin);
+  metrics_.operation_seconds[kind][Metrics::size_class(bytes)].bump_ns(end - begin);
   metrics_.tensors_per_operation.bump(tasks.size());
   metrics_.tensors_per_operation.add_to_sum(tasks.size());
   for (const AgreedTask& each : tasks)

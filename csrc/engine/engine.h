@@ -131,6 +131,7 @@ class Engine {
   Executor executor_;
   Recorder recorder_;
   Metrics metrics_;
+  Rates rates_;
   RecentOperations recent_;
   Notices notices_;
   Stacks stacks_;

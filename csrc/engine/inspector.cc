@@ -111,6 +111,7 @@ void Inspector::run() {
     tell_finished_reports();
     if (Clock::now() < next) continue;
     next = Clock::now() + kInterval;
+    progress(0, sources_.own_progress());  // for the rates, also if nothing is looked for
     look();
     check_slow_rank();
   }

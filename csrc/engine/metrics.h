@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <mutex>
 #include <string>
 
 #include "kinds.h"
@@ -35,6 +37,11 @@ class Histogram {
     sum_.bump(nanoseconds);
   }
   const Counter& operator[](size_t i) const { return buckets_[i]; }
+  uint64_t count() const {
+    uint64_t count = 0;
+    for (const Counter& bucket : buckets_) count += bucket.value();
+    return count;
+  }
   uint64_t sum() const { return sum_.value(); }
   void add_to_sum(uint64_t value) { sum_.bump(value); }
 
@@ -55,8 +62,8 @@ struct Metrics {
   // The driver's.
   Counter operations[kKinds], tensors[kKinds], bytes[kKinds];
   Counter cache_evictions;
-  Histogram operation_seconds[kSizeClasses];  // by the operation's bytes
-  Histogram negotiation_seconds;              // from the submission here to the start
+  Histogram operation_seconds[kKinds][kSizeClasses];  // by the operation's bytes
+  Histogram negotiation_seconds;                      // from the submission here to the start
   Histogram tensors_per_operation;
   // Under the engine's lock.
   Counter cache_hits, cache_misses;
@@ -66,20 +73,40 @@ struct Metrics {
   Counter last_step_ns;
   Histogram step_seconds;  // under a lock of its own
 
-  // What is only known when somebody asks.
-  struct Gauges {
-    uint64_t pending = 0, trace_dropped = 0;
+  // What is looked at twice a second or so; the ratios in millionths.
+  Counter resident_bytes, exposed_ppm, cpu_ppm, bus_rate;
+
+  // What others count, or is only known when somebody asks.
+  struct Elsewhere {
+    uint64_t pending = 0, trace_dropped = 0, sent = 0, received = 0;
+    const Histogram* queue_seconds = nullptr;  // rank 0: from readiness to release
   };
   // One on each line, in the order of values().
   static std::string names();
   // Writes at most `capacity` and returns how many there are.
-  size_t values(const Gauges& gauges, uint64_t* values, size_t capacity) const;
+  size_t values(const Elsewhere& elsewhere, uint64_t* values, size_t capacity) const;
+  // Bytes that each of `size` ranks must move at least for what has run, if all took part.
+  uint64_t bus_bytes(int size) const;
 
   static size_t size_class(uint64_t bytes) {
     size_t i = 0;
     while (i < std::size(kSizes) && bytes > kSizes[i]) ++i;
     return i;
   }
+};
+
+// Turns what only grows into rates, over a second at least.
+class Rates {
+ public:
+  struct Totals {
+    uint64_t now_ns = 0, blocked_ns = 0, cpu_ns = 0, bus_bytes = 0;
+  };
+  // From any thread.
+  void update(const Totals& totals, Metrics* metrics);
+
+ private:
+  std::mutex mutex_;
+  Totals before_;
 };
 
 }  // namespace hvd

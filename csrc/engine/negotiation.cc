@@ -213,7 +213,7 @@ void Negotiation::finish(Vote& vote) {
     late.cost += vote.latest - vote.since;
   }
   if (vote.full.empty() && (everyone || has(vote.kind, kIncludesJoined))) {
-    return ready(vote.ranks, vote.cached);
+    return ready(vote, vote.cached);
   }
   // Some rank sent the whole request: check all against each other.
   std::vector<Request> rebuilt;
@@ -245,7 +245,7 @@ void Negotiation::finish(Vote& vote) {
   }
   if (everyone && worth_remembering(agreement->common))
     cache_.remember(agreement, operation_key(vote.process_set, vote.name));
-  ready(vote.ranks, std::move(agreement));
+  ready(vote, std::move(agreement));
 }
 
 Status Negotiation::change_process_sets(const Request& common, int64_t* result) {
@@ -302,10 +302,11 @@ void Negotiation::fail(std::vector<int> ranks, int32_t process_set, const std::s
   ready_.push_back(std::move(failure));
 }
 
-void Negotiation::ready(Ranks ranks, AgreementPtr agreement) {
+void Negotiation::ready(const Vote& vote, AgreementPtr agreement) {
   const Request& common = agreement->common;
   Ready entry;
-  entry.ranks = std::move(ranks);
+  entry.ranks = vote.ranks;
+  entry.since = vote.latest;
   entry.in_order = has(common.kind, kOfAllRanks);
   entry.bytes = agreement_bytes(*agreement);
   bool fusable = !common.tensors.empty() && knobs_.fusion_threshold > 0 &&
@@ -343,7 +344,7 @@ std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t
       entry.operation.process_set = entry.agreement->common.process_set;
       entry.operation.items.push_back(cache_.item_for(*entry.agreement));
     }
-    releases.push_back({std::move(entry.ranks), std::move(entry.operation), entry.bytes});
+    releases.push_back({std::move(entry.ranks), std::move(entry.operation), entry.bytes, entry.since});
   }
   ready_ = std::move(held);
   return releases;

@@ -33,6 +33,7 @@ class Negotiation {
     Ranks ranks;  // who gets it
     wire::Operation operation;
     int64_t bytes = 0;
+    Time since{};  // when the first of it was ready; none for a failure
   };
 
   struct Question {
@@ -101,6 +102,7 @@ class Negotiation {
     Ranks ranks;
     AgreementPtr agreement;     // to run, or
     wire::Operation operation;  // a failure
+    Time since{};               // when it became ready
     bool in_order = false;      // must not overtake anything
     std::string fuse_key;       // empty = alone
     int64_t bytes = 0;
@@ -128,7 +130,7 @@ class Negotiation {
   void fail(std::vector<int> ranks, int32_t process_set, const std::string& name, const Status& reason,
             bool in_order = false);
   void fail(const Vote& vote, const Status& reason);
-  void ready(Ranks ranks, AgreementPtr agreement);
+  void ready(const Vote& vote, AgreementPtr agreement);
   Status change_process_sets(const wire::Request& common, int64_t* result);
   Status remove_process_set(int32_t id);
 

@@ -70,6 +70,8 @@ wire::Progress Engine::progress() {
   progress.blocked_ns = metrics_.blocked_ns.value();
   progress.cpu_ns = processor_time();
   progress.resident_bytes = resident_bytes();
+  metrics_.resident_bytes.set(progress.resident_bytes);
+  rates_.update({now_ns(), progress.blocked_ns, progress.cpu_ns, metrics_.bus_bytes(size_)}, &metrics_);
   progress.dropped = recorder_.dropped();
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -85,13 +87,18 @@ wire::Progress Engine::progress() {
 }
 
 size_t Engine::metrics(uint64_t* values, size_t capacity) {
-  Metrics::Gauges gauges;
-  gauges.trace_dropped = recorder_.dropped();
+  Metrics::Elsewhere elsewhere;
+  elsewhere.trace_dropped = recorder_.dropped();
+  if (const Traffic* traffic = transport_->traffic()) {
+    elsewhere.sent = traffic->sent.load(std::memory_order_relaxed);
+    elsewhere.received = traffic->received.load(std::memory_order_relaxed);
+  }
+  if (coordinator_) elsewhere.queue_seconds = &coordinator_->queue_seconds();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    gauges.pending = pending_.size();
+    elsewhere.pending = pending_.size();
   }
-  return metrics_.values(gauges, values, capacity);
+  return metrics_.values(elsewhere, values, capacity);
 }
 
 std::vector<Summary> Engine::summaries() {

@@ -42,12 +42,11 @@ class Feed:
         endpoint: tuple[str, int],
         key: bytes,
         every: float,
-        summaries: Callable[[], list[dict[str, Any]]],
-        user: Callable[[], dict[str, Any]],
+        figures: Callable[[], dict[str, Any]],
         ask_stacks: Callable[[], object],
     ) -> None:
         self._endpoint, self._key, self._every = endpoint, key, every
-        self._summaries, self._user, self._ask_stacks = summaries, user, ask_stacks
+        self._figures, self._ask_stacks = figures, ask_stacks
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_sender.setblocking(False)
@@ -91,8 +90,7 @@ class Feed:
             now = time.monotonic()
             if now >= due or closing:
                 due = now + self._every
-                message = {"type": "summaries", "ranks": self._summaries(), "user": self._user()}
-                self._send(stream, message)
+                self._send(stream, {"type": "summaries", **self._figures()})
             if closing:
                 return
             for fd, _ in poll.poll(max(0.0, due - time.monotonic()) * 1000):
@@ -124,8 +122,7 @@ def opened(launched: Identity, place: Place, transport: str, engine: _core.Engin
         launched.rendezvous,
         launched.key,
         every,
-        summaries=lambda: metrics.summaries(engine),
-        user=metrics.told,
+        figures=lambda: metrics.figures(engine),
         ask_stacks=lambda: engine.ask_stacks(-1, "request"),
     )
     observer.listen(feed.event)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from horovod import _core
 from horovod.common import session as sessions
 
-# Numbers that say how it is now; all others only grow.
-_GAUGES = frozenset(("pending", "stalled", "rtt_ns", "clock_offset_ns", "last_step_ns"))
-_RENAMED = {"pending": "pending_operations", "stalled": "stalled_operations", "rtt_ns": "peer_rtt_seconds"}
+# Numbers that say how it is now, how they are shown and in what unit; all others only grow.
+_GAUGES = {
+    "pending": ("pending_operations", 1.0),
+    "stalled": ("stalled_operations", 1.0),
+    "rtt_ns": ("peer_rtt_seconds", 1e-9),
+    "clock_offset_ns": ("clock_offset_seconds", 1e-9),
+    "last_step_ns": ("last_step_seconds", 1e-9),
+    "resident_bytes": ("resident_bytes", 1.0),
+    "exposed_ppm": ("exposed_ratio", 1e-6),
+    "cpu_ppm": ("cpu_ratio", 1e-6),
+    "bus_rate": ("bus_bytes_per_second", 1.0),
+}
 _SIZES = ("4KiB", "64KiB", "1MiB", "16MiB", "256MiB", "more")
-_HISTOGRAMS = ("operation_seconds", "negotiation_seconds", "step_seconds", "tensors_per_operation")
 _NS = 1e-9
 _SIGN = 1 << 63
 _RATE_SECONDS = 5.0
@@ -28,7 +38,7 @@ class _Totals:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.ended: dict[str, int] = {}
+        self.ended = [0] * len(_core.METRICS)  # in that order
         self.resets = 0
         self.samples = 0.0
         self.told: dict[str, float] = {}
@@ -57,10 +67,7 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
     session = sessions.for_query()
     if all_ranks and session.place.rank != 0:
         raise ValueError("hvd.metrics(all_ranks=True) is for rank 0, to which the others report")
-    result = arranged(_core.METRICS, session.engine.metrics(), _totals.ended)
-    result["resets_total"] = float(_totals.resets)
-    result["samples_total"] = _totals.samples
-    result["up"] = 1.0
+    result = _counted(session.engine)
     if session.tuning is not None:
         result["tuning"] = dict(session.tuning.status)
     if _totals.told:
@@ -70,59 +77,113 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
     return result
 
 
-def arranged(names: Sequence[str], values: Sequence[int], before: Mapping[str, int]) -> dict[str, Value]:
-    """The engine's numbers under the names that users see; `before` is added to those that grow."""
-    result: dict[str, Value] = {}
-    buckets: dict[tuple[str, str], dict[int, int]] = {}
-    sums: dict[tuple[str, str], float] = {}
-    for name, now in zip(names, values, strict=True):
-        first, *rest = name.split(".")
-        value = now + (0 if first in _GAUGES else before.get(name, 0))
-        if first in _HISTOGRAMS:
-            part = _SIZES[int(rest[0])] if first == "operation_seconds" else ""
-            if rest[-1].startswith("sum"):
-                sums[first, part] = value * _NS if rest[-1] == "sum_ns" else value
-            else:
-                buckets.setdefault((first, part), {})[int(rest[-1])] = value
-        elif rest:  # by kind
-            group = result.setdefault(f"{first}_total", {})
-            assert isinstance(group, dict)
-            group[rest[0]] = value
-        elif first in _GAUGES:
-            signed = value - (1 << 64) if value >= _SIGN else value
-            shown = _RENAMED.get(first, first.replace("_ns", "_seconds"))
-            result[shown] = signed * _NS if first.endswith("_ns") else float(signed)
-        else:
-            shown = first.replace("_ns", "_seconds") + "_total"
-            result[shown] = value * _NS if first.endswith("_ns") else float(value)
-    for (name, part), counts in buckets.items():
-        made = _histogram(name, counts, sums[name, part])
-        if not part:
-            result[name] = made
-        else:
-            group = result.setdefault(name, {})
-            assert isinstance(group, dict)
-            group[part] = made
+def _counted(engine: _core.Engine) -> dict[str, Value]:
+    result = _layout().arranged(engine.metrics(), _totals.ended)
+    result["resets_total"] = float(_totals.resets)
+    result["samples_total"] = _totals.samples
+    result["up"] = 1.0
     return result
 
 
-def _histogram(name: str, counts: Mapping[int, int], total: float) -> dict[str, Any]:
-    """Buckets by their upper limits, as Prometheus has them: each counts all that is smaller, too."""
-    unit = 1.0 if name == "tensors_per_operation" else 1e-6
-    limits: dict[float, int] = {}
-    so_far, last = 0, max(counts)
-    for index in range(last + 1):
-        so_far += counts.get(index, 0)
-        limits[float("inf") if index == last else unit * 2 ** (index + 1)] = so_far
-    return {"buckets": limits, "sum": total, "count": so_far}
+class _Histogram(NamedTuple):
+    """Where one begins among the numbers: how many, their sum, and the buckets."""
+
+    name: str
+    kind: str | None  # of operation, and the size of it
+    size: str
+    start: int
+    end: int
+    limits: tuple[float, ...]
+    unit: float  # of the sum
+
+    def taken(self, values: Sequence[int], before: Sequence[int]) -> dict[str, Any]:
+        """Buckets by their upper limits; each counts all that is smaller, too."""
+        _, _, _, start, end, limits, unit = self
+        counts: Iterable[int] = values[start + 2 : end]
+        if before[start]:
+            counts = map(operator.add, counts, before[start + 2 : end])
+        buckets = dict(zip(limits, counts, strict=True))
+        # The last one: more may have come since the count was read.
+        return {
+            "buckets": buckets,
+            "sum": (values[start + 1] + before[start + 1]) * unit,
+            "count": buckets[limits[-1]],
+        }
+
+
+class Layout:
+    """Where the engine's numbers go, by their names: found once, as metrics() is to be quick."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._gauges: list[tuple[str, int, float]] = []
+        self._counters: list[tuple[str, int, float]] = []
+        self._groups: dict[str, list[tuple[str, int]]] = {}
+        self._histograms: list[_Histogram] = []  # of all operations
+        self._by_kind: list[tuple[int, _Histogram]] = []
+        end = 0
+        for index, name in enumerate(names):
+            first, *rest = name.split(".")
+            if index < end:
+                continue
+            if rest and rest[-1] == "count":
+                made = _histogram(names, index, first, rest[:-1])
+                end = made.end
+                if made.kind is None:
+                    self._histograms.append(made)
+                else:
+                    self._by_kind.append((index, made))
+            elif first in _GAUGES:
+                shown, unit = _GAUGES[first]
+                self._gauges.append((shown, index, unit))
+            elif rest:  # by kind or direction
+                self._groups.setdefault(f"{first}_total", []).append((rest[0], index))
+            else:
+                shown = first.replace("_ns", "_seconds") + "_total"
+                self._counters.append((shown, index, _NS if first.endswith("_ns") else 1.0))
+
+    def arranged(self, values: Sequence[int], before: Sequence[int]) -> dict[str, Value]:
+        """The numbers under the names that users see; `before` is added to those that grow.
+
+        Of the histograms by kind and size only those that have counted something.
+        """
+        result: dict[str, Value] = {
+            shown: (values[index] + before[index]) * unit for shown, index, unit in self._counters
+        }
+        for shown, index, unit in self._gauges:
+            value = values[index]
+            result[shown] = (value - (1 << 64) if value >= _SIGN else value) * unit
+        for shown, parts in self._groups.items():
+            result[shown] = {part: values[index] + before[index] for part, index in parts}
+        for each in self._histograms:
+            result[each.name] = each.taken(values, before)
+        for index, each in self._by_kind:
+            if values[index] or before[index]:
+                by_kind: Any = result.setdefault(each.name, {})
+                by_kind.setdefault(each.kind, {})[each.size] = each.taken(values, before)
+        return result
+
+
+def _histogram(names: Sequence[str], start: int, name: str, parts: Sequence[str]) -> _Histogram:
+    prefix = ".".join((name, *parts)) + "."
+    end = start + 2
+    while end < len(names) and names[end].startswith(prefix):
+        end += 1
+    scale, unit = (1e-6, _NS) if names[start + 1].endswith("_ns") else (1.0, 1.0)
+    limits = [scale * 2**power for power in range(1, end - start - 2)]
+    kind, size = (parts[0], _SIZES[int(parts[1])]) if parts else (None, "")
+    return _Histogram(name, kind, size, start, end, (*limits, float("inf")), unit)
+
+
+@functools.cache
+def _layout() -> Layout:
+    return Layout(_core.METRICS)  # not at once: most processes never ask
 
 
 def remember(engine: _core.Engine) -> None:
     """Keeps the counters of an engine that is about to end: they must not fall with the next one."""
     with _totals.lock:
-        for name, value in zip(_core.METRICS, engine.metrics(), strict=True):
-            if name not in _GAUGES:
-                _totals.ended[name] = _totals.ended.get(name, 0) + value
+        # A gauge's own number is never added to, so it may be here, too.
+        _totals.ended = list(map(operator.add, engine.metrics(), _totals.ended))
         _totals.resets += 1
 
 
@@ -136,6 +197,22 @@ def summaries(engine: _core.Engine) -> list[dict[str, Any]]:
         for each in engine.summaries()
         if each.known
     ]
+
+
+def figures(engine: _core.Engine) -> dict[str, Any]:
+    """All that rank 0 knows, as JSON: of the ranks, of the user, and what it has counted itself."""
+    counted = _counted(engine)
+    histograms = [each for each in counted.values() if isinstance(each, dict) and "buckets" in each]
+    by_kind: Any = counted.get("operation_seconds", {})
+    histograms += [each for by_size in by_kind.values() for each in by_size.values()]
+    for each in histograms:
+        each["buckets"] = {_limit(limit): count for limit, count in each["buckets"].items()}
+    return {"ranks": summaries(engine), "user": told(), "metrics": counted}
+
+
+def _limit(limit: float) -> str:
+    """As Prometheus writes it."""
+    return f"{limit:.6g}" if math.isfinite(limit) else "+Inf"
 
 
 def told() -> dict[str, float]:

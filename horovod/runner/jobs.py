@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horovod._figures.private_files import state_directory
+
 KEPT = 20
 EVENTS = "events.jsonl"
 _ABOUT = "job.json"
@@ -52,10 +54,7 @@ class JobEntry:
 
 def directory(environ: Mapping[str, str]) -> Path:
     """Where the jobs are."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # the specification: anything else is to be ignored
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return Path(state, "horovod", "jobs")
+    return state_directory(environ) / "jobs"
 
 
 def create(jobs: Path, now: float, pid: int) -> Path:

@@ -15,7 +15,7 @@ EVERYBODYS = {"horovod", "horovod.errors", "horovod._absent"}
 
 _BOTTOM = {"horovod._net"}
 _BOOTSTRAP = {"horovod._bootstrap", *_BOTTOM}
-_COMMON = {"horovod.common", "horovod._core", *_BOOTSTRAP}
+_COMMON = {"horovod.common", "horovod._core", "horovod._figures", *_BOOTSTRAP}
 _NUMPY = {"horovod.numpy", *_COMMON}
 _BASE = {
     "horovod.runner.processes",
@@ -40,6 +40,7 @@ LAW: dict[str, set[str]] = {
     "horovod._core_types": set(),
     "horovod._core": {"horovod._abi", "horovod._core_types"},
     "horovod._net": set(),
+    "horovod._figures": set(),
     "horovod._bootstrap": _BOTTOM,
     "horovod.common": _COMMON,
     "horovod.data": set(),
@@ -60,10 +61,10 @@ LAW: dict[str, set[str]] = {
     "horovod.runner.package_path": set(),
     "horovod.runner.payload": set(),
     "horovod.runner.ssh": set(),
-    "horovod.runner.jobs": set(),
+    "horovod.runner.jobs": {"horovod._figures"},
     "horovod.runner.doctor": _BASE,
-    "horovod.runner.dashboard": set(),
-    "horovod.runner.top": {"horovod.runner.dashboard", *_LAUNCHER},
+    "horovod.runner.dashboard": {"horovod._figures"},
+    "horovod.runner.top": {"horovod._figures", *_LAUNCHER},
     "horovod.runner.host_survey": _BOOTSTRAP,
     "horovod.runner.plan": _PLAN,
     "horovod.runner.agent": _PLAN,

@@ -77,6 +77,10 @@ def test_figures_stacks_and_the_end(tmp_path: Path) -> None:
     assert all(rank["state"] == "running" and rank["steps"] > 0 for rank in both)
     families = {f.name: f for f in text_string_to_metric_families(job.get("/metrics").decode())}
     assert all(sample.value > 0 for sample in families["horovod_steps"].samples)
+    assert len(families["horovod_blocked_seconds"].samples) == 2
+    for name in ("operation_seconds", "negotiation_seconds", "queue_seconds", "step_seconds"):
+        (count,) = [s for s in families[f"horovod_{name}"].samples if s.name.endswith("_count")]
+        assert count.value > 0 and count.labels["rank"] == "0", name
     # Ctrl-\ at the launcher, and the same from another shell.
     time.sleep(0.5)
     result = horovodrun("--stack-dump", env=job.env)

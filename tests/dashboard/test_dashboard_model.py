@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from horovod._figures.model import Model
+from horovod._figures.prometheus import exposition
 from horovod.runner.dashboard.live import LiveModel
-from horovod.runner.dashboard.model import Model
-from horovod.runner.dashboard.prometheus import exposition
 
 START = {"event": "job_start", "time": 100.0, "np": 2, "hosts": {"a": [0], 'b "x"\\': [1]}, "command": ["t"]}
 
@@ -94,7 +94,35 @@ def test_silence_is_told_and_an_end_is_not_silence() -> None:
 
 
 def test_prometheus_reads_the_text() -> None:
-    families = {f.name: f for f in text_string_to_metric_families(exposition(running().snapshot(119.5)))}
+    histogram = {"buckets": {"2e-06": 1, "+Inf": 3}, "sum": 0.5, "count": 3}
+    metrics = {
+        "operations_total": {"allreduce": 7},
+        "network_bytes_total": {"sent": 5.0, "received": 6.0},
+        "stalls_total": 2.0,
+        "operation_seconds": {"allreduce": {"4KiB": histogram}},
+        "step_seconds": histogram,
+        "steps_total": 1.0,  # known of all ranks
+        "tuning": {"anything": 1},
+    }
+    text = exposition(running().snapshot(119.5), metrics)
+    families = {f.name: f for f in text_string_to_metric_families(text)}
+    assert len(families) == len(list(text_string_to_metric_families(text)))
+    (operations,) = families["horovod_operations"].samples
+    assert operations.labels == {"rank": "0", "host": "a", "kind": "allreduce"} and operations.value == 7
+    assert {s.labels["direction"]: s.value for s in families["horovod_network_bytes"].samples} == {
+        "sent": 5,
+        "received": 6,
+    }
+    seconds = families["horovod_operation_seconds"]
+    assert seconds.type == "histogram"
+    assert [(s.name[25:], s.labels.get("le"), s.value) for s in seconds.samples] == [
+        ("_bucket", "2e-06", 1),
+        ("_bucket", "+Inf", 3),
+        ("_sum", None, 0.5),
+        ("_count", None, 3),
+    ]
+    assert seconds.samples[0].labels["kind"] == "allreduce" and seconds.samples[0].labels["size"] == "4KiB"
+    assert families["horovod_blocked_seconds"].samples[1].value == pytest.approx(3.6)
     steps = {sample.labels["rank"]: sample for sample in families["horovod_steps"].samples}
     assert steps["1"].value == 90 and steps["1"].labels["host"] == 'b "x"\\'
     assert families["horovod_steps"].type == "counter"
@@ -102,14 +130,14 @@ def test_prometheus_reads_the_text() -> None:
     assert families["horovod_resident_bytes"].samples[0].value == 12_345_678_901
     assert families["horovod_exposed_ratio"].samples[1].value == pytest.approx(0.4)
     labels = {name for f in families.values() for sample in f.samples for name in sample.labels}
-    assert labels == {"rank", "host", "size"}  # never a tensor's name
+    assert labels == {"rank", "host", "size", "kind", "direction", "le"}  # never a tensor's name
 
 
 def test_progress_is_an_event_every_ten_seconds() -> None:
     told: list[dict[str, Any]] = []
     live = LiveModel(told.append)
     for second in range(25):
-        live.summaries(100.0 + second, [summary(0, 10 * second, 0.0)], {})
+        live.summaries(100.0 + second, [summary(0, 10 * second, 0.0)], {}, {})
     assert [event["steps"] for event in told] == [100, 200]
     assert told[0]["rate"] == pytest.approx(10)
     assert live.totals == {"steps": 240, "bytes": 240_000}

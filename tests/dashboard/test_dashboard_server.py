@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from test_dashboard_model import running
 
-from horovod.runner.dashboard.server import CLIENTS, CONNECTIONS, Dashboard, page, report
+from horovod._figures.door import CLIENTS, CONNECTIONS
+from horovod.runner.dashboard.server import Dashboard, page, report
 
 TOKEN = "t" * 32
 

@@ -24,6 +24,7 @@ class HierarchicalTransport final : public Transport {
   }
 
   const char* name() const override { return "hierarchical"; }
+  const Traffic* traffic() const override { return tcp_->traffic(); }
 
   std::unique_ptr<Communicator> open(int id, std::vector<int> members) override {
     std::vector<int> hosts;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/traffic.h"
 #include "hvd.h"
 
 namespace hvd {
@@ -23,6 +24,8 @@ class MpiCalls {
   virtual int receive(void* data, size_t bytes, int rank, MpiRequest* request) = 0;
   virtual int test(MpiRequest* request, bool* done) = 0;
   virtual std::string describe(int code) = 0;
+
+  Traffic traffic;  // of those who call
 };
 
 // Null if the handles have a width that no MPI has.

@@ -68,6 +68,7 @@ bool MpiExchange::send(Plan& plan, Connection& connection) {
   message.bytes = std::min(out.transfer.bytes, MpiMessage::kMessage);
   gather(*out.transfer.place, message.buffer(), message.bytes);
   out.transfer.bytes -= message.bytes;
+  calls_.traffic.add_sent(message.bytes);
   message.active =
       check(calls_.send(message.buffer(), message.bytes, connection.world_rank, &message.request),
             connection.world_rank);
@@ -82,6 +83,7 @@ bool MpiExchange::receive(Plan& plan, Connection& connection) {
     if (!complete(message, connection.world_rank)) return false;
     scatter(message.buffer(), *in.transfer.place, message.bytes);
     in.transfer.bytes -= message.bytes;
+    calls_.traffic.add_received(message.bytes);
     if (in.transfer.bytes == 0) plan.received(connection.member);
     return true;
   }

@@ -17,6 +17,7 @@ class MpiTransport final : public Transport {
       : calls_(std::move(calls)), rank_(rank), abort_(abort), messages_(static_cast<size_t>(size)) {}
 
   const char* name() const override { return "mpi"; }
+  const Traffic* traffic() const override { return &calls_->traffic; }
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
     if (members.size() == 1) return make_single_communicator();

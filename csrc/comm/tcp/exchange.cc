@@ -92,10 +92,12 @@ TcpExchange::Moved TcpExchange::send(Plan& plan, Connection& connection) {
   }
   if (out.ended || out.blocked) return Moved::kNothing;
   if (secure != nullptr) {
+    const size_t bytes = out.transfer.bytes;
     if (!left_over && !secure->seal(out.transfer)) {
       errno = EIO;
       return failed(-1, connection, out);
     }
+    connection.link.traffic->add_sent(bytes - out.transfer.bytes);  // without what encryption adds
     const ssize_t sent = secure->send(connection.link.fd);
     return sent > 0 ? Moved::kSome : failed(sent, connection, out);
   }
@@ -105,6 +107,7 @@ TcpExchange::Moved TcpExchange::send(Plan& plan, Connection& connection) {
   message.msg_iovlen = vectors_of(out.transfer, vectors);
   ssize_t sent = sendmsg(connection.link.fd, &message, MSG_NOSIGNAL);
   if (sent < 0) return failed(sent, connection, out);
+  connection.link.traffic->add_sent(static_cast<uint64_t>(sent));
   out.transfer.place->advance(static_cast<size_t>(sent));
   out.transfer.bytes -= static_cast<size_t>(sent);
   return Moved::kSome;
@@ -122,6 +125,7 @@ TcpExchange::Moved TcpExchange::receive(Plan& plan, Connection& connection) {
   if (connection.link.secure != nullptr) {
     const ssize_t arrived = connection.link.secure->receive(connection.link.fd, in.transfer);
     if (arrived <= 0) return failed(arrived, connection, in);
+    connection.link.traffic->add_received(static_cast<uint64_t>(arrived));
     if (in.transfer.bytes == 0) plan.received(connection.peer);
     return Moved::kSome;
   }
@@ -131,6 +135,7 @@ TcpExchange::Moved TcpExchange::receive(Plan& plan, Connection& connection) {
   message.msg_iovlen = vectors_of(in.transfer, vectors);
   ssize_t arrived = recvmsg(connection.link.fd, &message, 0);
   if (arrived <= 0) return failed(arrived, connection, in);
+  connection.link.traffic->add_received(static_cast<uint64_t>(arrived));
   in.transfer.place->advance(static_cast<size_t>(arrived));
   in.transfer.bytes -= static_cast<size_t>(arrived);
   if (in.transfer.bytes == 0) plan.received(connection.peer);

@@ -8,6 +8,7 @@
 #include "base/abort_signal.h"
 #include "comm/mesh/exchange.h"
 #include "comm/tcp/secure_link.h"
+#include "comm/traffic.h"
 
 namespace hvd {
 
@@ -16,6 +17,7 @@ class TcpExchange final : public Exchange {
   struct Link {
     int fd;                        // -1: this rank itself
     int world_rank;                // for messages
+    Traffic* traffic;              // counts all links
     SecureLink* secure = nullptr;  // what is sent over the descriptor is encrypted by this
   };
   TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort);

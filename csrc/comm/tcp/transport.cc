@@ -66,11 +66,12 @@ class TcpTransport final : public Transport {
   TcpTransport& operator=(const TcpTransport&) = delete;
 
   const char* name() const override { return "tcp"; }
+  const Traffic* traffic() const override { return &traffic_; }
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
     if (members.size() == 1) return make_single_communicator();
     std::vector<TcpExchange::Link> links;
-    for (int member : members) links.push_back({mesh_fds_[member], member, secure_[member].get()});
+    for (int member : members) links.push_back({mesh_fds_[member], member, &traffic_, secure_[member].get()});
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
     return std::make_unique<MeshCommunicator>(std::make_unique<TcpExchange>(std::move(links), own, abort_),
@@ -83,6 +84,7 @@ class TcpTransport final : public Transport {
   unsigned tuned_parts() const override { return kTunesMesh; }
 
  private:
+  Traffic traffic_;
   std::vector<int> mesh_fds_;
   std::vector<std::unique_ptr<SecureLink>> secure_;  // of each peer, or null
   int rank_;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import secrets
 import socket
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from horovod._figures.private_files import write_secret
 from horovod.runner.dashboard.live import LiveModel
 from horovod.runner.jobs import EVENTS
 from horovod.runner.launcher.event_log import EventLog
@@ -64,13 +64,15 @@ class Observer:
         self.observation = Observation(rendezvous, record.events, self._model.summaries)
         self._dashboard = None
         if _dashboard_wanted(args):
+            from horovod._figures.door import address_of, is_loopback
             from horovod.runner.dashboard.server import Dashboard
 
-            address, port = _address(args.dashboard_address)
+            address, port = address_of(args.dashboard_address or "127.0.0.1:0", "--dashboard-address")
             token = secrets.token_urlsafe(24)
             ask, names = self.observation.ask_stacks, [socket.gethostname()]
-            self._dashboard = Dashboard(self._model.snapshot, ask, token, address, port, names)
-            if not ipaddress.ip_address(address).is_loopback:
+            model = self._model
+            self._dashboard = Dashboard(model.snapshot, ask, token, address, port, names, model.metrics)
+            if not is_loopback(address):
                 text = (
                     "others on the network can reach the dashboard: it asks for the token, without encryption"
                 )
@@ -78,7 +80,7 @@ class Observer:
             print(f"horovodrun: dashboard: {self._dashboard.url}", file=sys.stderr, flush=True)
             if record.path is not None:
                 try:
-                    _write_secret(record.path / TOKEN, token)
+                    write_secret(record.path / TOKEN, token)
                 except OSError as error:
                     text = f"{record.path / TOKEN}: {error.strerror}: --top won't show figures of the ranks"
                     print(f"horovodrun: {text}", file=sys.stderr)
@@ -112,24 +114,3 @@ def _record(args: argparse.Namespace) -> JobRecord:
 
 def _dashboard_wanted(args: argparse.Namespace) -> bool:
     return bool(args.dashboard or args.dashboard_address is not None)
-
-
-def _address(text: str | None) -> tuple[str, int]:
-    if text is None:
-        return "127.0.0.1", 0
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"--dashboard-address {text}: give an address and a port, as 127.0.0.1:8080")
-    host = host.strip("[]")
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise ValueError(
-            f"--dashboard-address {text}: {host!r} is not an IP address of this machine"
-        ) from None
-    return host, int(port)
-
-
-def _write_secret(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)

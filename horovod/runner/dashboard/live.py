@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod.runner.dashboard.model import Model, Snapshot
+from horovod._figures.model import Model, Snapshot
 
 _STEP_EVERY = 10.0  # seconds between "step" events
 
@@ -20,6 +20,7 @@ class LiveModel:
         self._model = Model()
         self._progress = progress
         self._told: float | None = None
+        self._metrics: Mapping[str, Any] = {}
         self.totals: dict[str, Any] = {}  # of rank 0, when it was last heard of
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -27,9 +28,16 @@ class LiveModel:
         with self._lock:
             self._model.event(event)
 
-    def summaries(self, now: float, ranks: Sequence[Mapping[str, Any]], user: Mapping[str, Any]) -> None:
-        """What rank 0 knows of all ranks."""
+    def summaries(
+        self,
+        now: float,
+        ranks: Sequence[Mapping[str, Any]],
+        user: Mapping[str, Any],
+        metrics: Mapping[str, Any],
+    ) -> None:
+        """What rank 0 knows of all ranks, and what it has counted itself."""
         with self._lock:
+            self._metrics = metrics
             self._model.summaries(now, ranks, user)
             rates = self._model.snapshot(now)["rates"]
         first = next((each for each in ranks if each["rank"] == 0), {})
@@ -47,6 +55,11 @@ class LiveModel:
 
     def _totals_grow(self) -> bool:
         return bool(self.totals.get("steps") or self.totals.get("bytes"))
+
+    def metrics(self) -> Mapping[str, Any]:
+        """What rank 0 has counted, as it last said."""
+        with self._lock:
+            return self._metrics
 
     def snapshot(self) -> Snapshot:
         """A copy for a reader."""

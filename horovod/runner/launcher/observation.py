@@ -24,7 +24,8 @@ _LIMIT = 4 << 20
 _SECONDS = 5.0
 _FOREVER = 1e6  # seconds; poll() takes no more than some weeks
 
-Summaries = Callable[[float, Sequence[Mapping[str, Any]], Mapping[str, Any]], None]
+# Time, summaries of the ranks, figures of the user, and what rank 0 has counted.
+Summaries = Callable[[float, Sequence[Mapping[str, Any]], Mapping[str, Any], Mapping[str, Any]], None]
 
 
 class Observation:
@@ -76,7 +77,8 @@ class Observation:
 
     def _heard(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "summaries":
-            self._summaries(time.time(), message["ranks"], message.get("user", {}))
+            told = (message.get(part, {}) for part in ("user", "metrics"))
+            self._summaries(time.time(), message["ranks"], *told)
         elif message["type"] == "event":
             event = dict(message["event"])
             name = str(event.pop("event"))

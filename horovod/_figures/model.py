@@ -152,6 +152,9 @@ class Model:
                 "late_seconds": float(summary.get("late_ns") or 0) / 1e9,
                 "step_seconds": float(summary.get("step_ns") or 0) / 1e9,
                 "round_trip_seconds": float(summary.get("rtt_ns") or 0) / 1e9,
+                "clock_offset": float(summary.get("clock_offset_ns") or 0) / 1e9,
+                "blocked_seconds": float(summary.get("blocked_ns") or 0) / 1e9,
+                "dropped": summary.get("dropped"),
                 "age": now - at,
                 **{key: value for key, value in self._rates(rank).items() if key in ("exposed", "cpu")},
             }
