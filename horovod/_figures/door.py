@@ -85,6 +85,10 @@ class Door:
     def admits(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())
 
+    def leave_to_parent(self) -> None:
+        """In a child that was forked: the address must be free when this process has left it."""
+        self._server.socket.close()
+
     def close(self) -> None:
         """Ends it; clients are not waited for."""
         self.closing.set()

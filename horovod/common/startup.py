@@ -403,6 +403,7 @@ def _session(
 ) -> Session:
     with belongings, contextlib.ExitStack() as observing:
         stack_signal = observer.signal_number(config.stack_signal)
+        scraped = _scraped(config)
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
         try:
@@ -415,6 +416,11 @@ def _session(
             if tuning is not None:
                 tuning.start(engine)
             feed = feeds.opened(launched, place, world.transport, engine)
+            if scraped is not None and place.rank == 0:
+                from horovod.common import metrics_door
+
+                scrapes = metrics_door.Scrapes(engine, world.transport, peers)
+                belongings.callback(metrics_door.opened(scraped, scrapes))
         except BaseException:
             engine.shutdown()
             raise
@@ -441,6 +447,15 @@ def _tuning(config: Config, world: World, place: Place) -> Tuning | None:
     from horovod.common.tuning import Tuning  # here: most jobs don't need it
 
     return Tuning(config, world.transport, [peer.host for peer in world.peers])
+
+
+def _scraped(config: Config) -> tuple[str, int] | None:
+    """Where rank 0 is to serve its metrics. Looked at by all ranks, so that a mistake ends all."""
+    if config.metrics_address is None:
+        return None
+    from horovod.common import metrics_door  # here: most jobs don't need it
+
+    return metrics_door.place_of(config.metrics_address)
 
 
 def _start_timeline(engine: _core.Engine, path: str, config: Config) -> None:
