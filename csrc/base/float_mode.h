@@ -7,9 +7,9 @@
 #include <cstdint>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+#endif
 
 #include "base/not_copied.h"
-#endif
 
 namespace hvd {
 

@@ -19,7 +19,6 @@ void Notices::push(Notice notice) {
 
 bool Notices::next(double seconds, Notice* notice) {
   std::unique_lock<std::mutex> lock(mutex_);
-  attended_ = !closed_;
   const bool something = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
                                            [this] { return closed_ || !waiting_.empty(); });
   if (!something) return false;
@@ -34,14 +33,13 @@ void Notices::close() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
-    attended_ = false;
   }
   changed_.notify_all();
 }
 
-bool Notices::attended() const {
+bool Notices::closed() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return attended_;
+  return closed_;
 }
 
 }  // namespace hvd

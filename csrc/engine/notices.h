@@ -23,15 +23,14 @@ class Notices {
   // False if none comes within `seconds`. After close(), when all are taken, HVD_EVENT_CLOSED.
   bool next(double seconds, Notice* notice);
   void close();
-  // Whether somebody waits for them.
-  bool attended() const;
+  bool closed() const;
 
  private:
   static constexpr size_t kKept = 1000;  // if nobody takes them
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Notice> waiting_;
-  bool attended_ = false, closed_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace hvd

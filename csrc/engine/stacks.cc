@@ -106,7 +106,7 @@ void Stacks::run() {
 }
 
 void Stacks::find(const Asked& asked) {
-  if (notices_->attended()) {
+  if (!notices_->closed()) {  // who has just started may come to it in a moment
     notices_->push({HVD_EVENT_DUMP, 0, asked.number, 0, asked.reason});
     std::unique_lock<std::mutex> lock(mutex_);
     const auto answered = [&] { return stopped_ || answered_number_ == asked.number; };

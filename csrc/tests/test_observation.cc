@@ -296,22 +296,27 @@ TEST(waiting_operations_fail_before_anything_is_written_about_it) {
   CHECK(dup2(ends[1], 2) == 2);  // whoever reads it does not
   WorldOptions options = with_stalls(0);
   options.knobs.log_level = HVD_LOG_WARNING;
-  ThreadWorld(1, options).run([&](Rank& rank) {
+  static std::atomic<bool> failed, over;
+  failed = over = false;
+  ThreadWorld(2, options).run([&](Rank& rank) {
     CHECK(rank.simple(HVD_BARRIER, "before") == HVD_OK);
+    if (rank.rank == 1) {  // which the pending operation waits for
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
     hvd_request request = Rank::request(HVD_BARRIER, "pending");
-    static std::atomic<bool> failed;
-    failed = false;
     request.done = [](void*, const hvd_outcome*) { failed = true; };
+    CHECK(rank.submit(request) > 0);
     hvd_abort(rank.engine, "for the test");
-    if (rank.submit(request) < 0) failed = true;
     const auto deadline = Clock::now() + std::chrono::seconds(10);
     while (!failed && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const bool in_time = failed;
-    CHECK(dup2(standard_error, 2) == 2);
     char buffer[4096];
     std::string read_back;
     while (!has(read_back, "before the failure"))
       read_back.append(buffer, static_cast<size_t>(read(ends[0], buffer, sizeof buffer)));
+    CHECK(dup2(standard_error, 2) == 2);
+    over = true;
     CHECK(in_time);
   });
   for (int fd : {ends[0], ends[1], standard_error}) close(fd);

@@ -235,9 +235,7 @@ class Config(WithoutEffect):
         file="logging.level",
     )
     metrics_address: str | None = knob(
-        str,
         None,
-        "HOROVOD_METRICS_ADDRESS",
         LOGGING,
         "Address and port, as 127.0.0.1:9400, where rank 0 serves its metrics for Prometheus at /metrics, to "
         "those who have the token. For jobs that horovodrun's dashboard does not serve.",
