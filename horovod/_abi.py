@@ -207,6 +207,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
     "hvd_timeline_stop": (c_int32, [c_void_p]),
     "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
+    "hvd_log": (None, [c_void_p, c_int32, c_char_p]),
     "hvd_metric_names": (c_char_p, []),
     "hvd_metrics": (c_int32, [c_void_p, ctypes.POINTER(c_uint64), c_int32]),
     "hvd_summaries": (c_int32, [c_void_p, ctypes.POINTER(SummaryStruct), c_int32]),

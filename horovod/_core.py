@@ -376,6 +376,10 @@ class Engine:
         """Something of the application's, for the timeline; `phase` is one of MARK_*."""
         _lib.hvd_mark(self._pointer, name, phase)
 
+    def log(self, level: str, text: str) -> None:
+        """A line of the engine's log, if that level is wanted."""
+        _lib.hvd_log(self._pointer, _abi.LOG_LEVELS[level], text.encode(errors="replace"))
+
     def metrics(self) -> Sequence[int]:
         """What the engine has counted, in the order of METRICS."""
         values = _MetricValues()

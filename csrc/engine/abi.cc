@@ -286,6 +286,8 @@ int32_t hvd_timeline_stop(hvd_engine* engine) {
 
 void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }
 
+void hvd_log(hvd_engine* engine, int32_t level, const char* text) { engine->engine.log().write(level, text); }
+
 const char* hvd_metric_names(void) {
   static const std::string names = Metrics::names();
   return names.c_str();

@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from horovod.runner import jobs
 from horovod._figures.model import Model, Snapshot
+from horovod.runner import jobs
 from horovod.runner.launcher.event_log import read
 
 _EVERY = 1.0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from horovod.runner.dashboard.live import LiveModel
 from horovod._figures.model import Model
 from horovod._figures.prometheus import exposition
+from horovod.runner.dashboard.live import LiveModel
 
 START = {"event": "job_start", "time": 100.0, "np": 2, "hosts": {"a": [0], 'b "x"\\': [1]}, "command": ["t"]}
 

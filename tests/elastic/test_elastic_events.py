@@ -12,9 +12,9 @@ from pathlib import Path
 from runner_util import horovodrun
 from steps_job import StepsJob
 
+from horovod._figures.model import Model
 from horovod.runner import jobs
 from horovod.runner.cli.job_list import job_list
-from horovod._figures.model import Model
 from horovod.runner.launcher.event_log import Event, read
 from horovod.runner.top import Source
 
