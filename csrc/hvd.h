@@ -269,6 +269,21 @@ HVD_API void hvd_log(hvd_engine* engine, int32_t level, const char* text);
 HVD_API const char* hvd_metric_names(void);
 HVD_API int32_t hvd_metrics(hvd_engine* engine, uint64_t* values, int32_t capacity);
 
+// The search for parameters that make steps shorter, on rank 0, which tells the others. HVD_EVENT_TUNING says
+// how it goes. Results are the same bits with all of them.
+typedef struct hvd_autotune_options {
+  uint32_t struct_size;           // sizeof(hvd_autotune_options)
+  int32_t warmup_samples;         // that don't count
+  int32_t steps_per_sample;       // 1 or more
+  int32_t max_samples;            // what is tried at most
+  int32_t keep_fusion_threshold;  // 1: it was chosen
+  int32_t shuffle;                // 1, for tests: other values for each operation, without an end
+  const int64_t* suggested;       // values to try first, in the order of the names, 0 for none; or NULL
+} hvd_autotune_options;
+HVD_API int32_t hvd_autotune(hvd_engine* engine, const hvd_autotune_options* options);
+// The names of what may be tuned, one on each line.
+HVD_API const char* hvd_tunable_names(void);
+
 #define HVD_SUMMARY_NAME 112
 typedef struct hvd_summary {  // of a rank, as rank 0 heard it last
   int32_t rank;
@@ -292,6 +307,7 @@ enum {                   // events
   HVD_EVENT_DUMP = 1,    // tell where the threads are, by hvd_answer() with this number; `text` is why
   HVD_EVENT_REPORT = 2,  // `text` is an object in JSON: something for the log of events
   HVD_EVENT_STACKS = 3,  // where the threads of `rank` are; `number` is that of hvd_ask_stacks()
+  HVD_EVENT_TUNING = 4,  // `text` is an object in JSON: how the search for parameters goes
 };
 enum {  // how stacks were found
   HVD_STACKS_PYTHON = 0,

@@ -44,7 +44,7 @@ TIMELINE_MARK_CYCLES, TIMELINE_ALL_RANKS = 1, 2
 MARK_INSTANT, MARK_BEGIN, MARK_END, MARK_STEP = range(4)
 
 # Events, and how stacks were found
-EVENT_CLOSED, EVENT_DUMP, EVENT_REPORT, EVENT_STACKS = range(4)
+EVENT_CLOSED, EVENT_DUMP, EVENT_REPORT, EVENT_STACKS, EVENT_TUNING = range(5)
 STACKS_PYTHON, STACKS_SIGNAL, STACKS_STATES = range(3)
 
 TRANSPORTS = {"single": 0, "shm": 1, "tcp": 2, "hierarchical": 3, "mpi": 4}
@@ -171,6 +171,18 @@ class SummaryStruct(ctypes.Structure):
     ]
 
 
+class AutotuneOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("warmup_samples", c_int32),
+        ("steps_per_sample", c_int32),
+        ("max_samples", c_int32),
+        ("keep_fusion_threshold", c_int32),
+        ("shuffle", c_int32),
+        ("suggested", ctypes.POINTER(c_int64)),
+    ]
+
+
 class EventStruct(ctypes.Structure):
     _fields_ = [
         ("kind", c_int32),
@@ -208,6 +220,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_timeline_stop": (c_int32, [c_void_p]),
     "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
     "hvd_log": (None, [c_void_p, c_int32, c_char_p]),
+    "hvd_autotune": (c_int32, [c_void_p, ctypes.POINTER(AutotuneOptions)]),
+    "hvd_tunable_names": (c_char_p, []),
     "hvd_metric_names": (c_char_p, []),
     "hvd_metrics": (c_int32, [c_void_p, ctypes.POINTER(c_uint64), c_int32]),
     "hvd_summaries": (c_int32, [c_void_p, ctypes.POINTER(SummaryStruct), c_int32]),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 _LAUNCH = "use horovodrun, horovod.run() or horovod.runner.launch.run_commandline(), which start a whole job"
 
@@ -37,10 +39,27 @@ def sentence(module: str) -> str | None:
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:
-    """What a module's ``__getattr__`` is to raise; submodules may be used without being imported."""
+    """For a module's ``__getattr__``; submodules may be used without being imported."""
     return AttributeError(
         sentence(f"{module}.{name}") or f"module {module!r} has no attribute {name!r}", name=name
     )
+
+
+def import_later(module: str, *submodules: str, **places: str) -> None:
+    """Has names of a module imported when they are asked for: submodules, and what is in others, at
+    `places`. Any other name that is missing is a missing_attribute().
+
+    Not as a ``__getattr__`` that type checkers see: they find a misspelt name by themselves.
+    """
+
+    def find(name: str) -> Any:
+        if name in submodules:
+            return importlib.import_module(f"{module}.{name}")
+        if name in places:
+            return getattr(importlib.import_module(places[name]), name)
+        raise missing_attribute(module, name)
+
+    vars(sys.modules[module])["__getattr__"] = find
 
 
 class _Finder:

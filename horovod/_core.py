@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int32, c_int64, c_uint64
 from typing import Any, NoReturn
 
@@ -35,6 +35,8 @@ _lib = _abi.load(os.path.join(os.path.dirname(__file__), "libhorovod.so"))
 _free = _lib.hvd_free
 # Names of what Engine.metrics() gives.
 METRICS: tuple[str, ...] = tuple(_lib.hvd_metric_names().decode().split())
+# Names of what Engine.autotune() may change.
+TUNABLES: tuple[str, ...] = tuple(_lib.hvd_tunable_names().decode().split())
 _MetricValues = c_uint64 * len(METRICS)
 
 
@@ -379,6 +381,14 @@ class Engine:
     def log(self, level: str, text: str) -> None:
         """A line of the engine's log, if that level is wanted."""
         _lib.hvd_log(self._pointer, _abi.LOG_LEVELS[level], text.encode(errors="replace"))
+
+    def autotune(self, suggested: Mapping[str, int], **options: int) -> None:
+        """Rank 0 searches for parameters from here on; `suggested` are values to try first, by the names
+        of TUNABLES, `options` the other fields of hvd_autotune_options."""
+        values = (c_int64 * len(TUNABLES))(*[suggested.get(name, 0) for name in TUNABLES])
+        native = _abi.AutotuneOptions(ctypes.sizeof(_abi.AutotuneOptions), suggested=values, **options)
+        if (code := _lib.hvd_autotune(self._pointer, ctypes.byref(native))) < 0:
+            self._fail(code, _last_error())
 
     def metrics(self) -> Sequence[int]:
         """What the engine has counted, in the order of METRICS."""

@@ -4,16 +4,15 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/not_copied.h"
 #include "base/status.h"
 
 namespace hvd {
 
-class AbortSignal {
+class AbortSignal : NotCopied {
  public:
   AbortSignal();
   ~AbortSignal();
-  AbortSignal(const AbortSignal&) = delete;
-  AbortSignal& operator=(const AbortSignal&) = delete;
 
   // The first reason stays. Returns whether this call was the first. Safe from any thread.
   bool raise(Status reason);

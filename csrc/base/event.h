@@ -1,17 +1,16 @@
 // A switch that poll() can wait for.
 #pragma once
 
+#include "base/not_copied.h"
 #include "base/status.h"
 
 namespace hvd {
 
-class Event {
+class Event : NotCopied {
  public:
   // Throws std::runtime_error if no descriptor is left: a wait for it would never end.
   Event();
   ~Event();
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
 
   // Readable while the event is set.
   int fd() const noexcept { return fd_; }

@@ -7,6 +7,8 @@
 #include <cstdint>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+
+#include "base/not_copied.h"
 #endif
 
 namespace hvd {
@@ -16,7 +18,7 @@ namespace hvd {
 //
 // A compiler may move arithmetic on local variables out of this life. What comes from memory and goes to
 // memory, as in a call that is not inlined, stays within.
-class FloatMode {
+class FloatMode : NotCopied {
  public:
   FloatMode() : before_(read()), changed_((before_ & ~kFlags) != kDefault) {
     if (changed_) write(kDefault);
@@ -26,8 +28,6 @@ class FloatMode {
     keep_memory_operations();
     if (changed_) write(before_);
   }
-  FloatMode(const FloatMode&) = delete;
-  FloatMode& operator=(const FloatMode&) = delete;
 
  private:
 #if defined(__x86_64__)

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/not_copied.h"
 #include "base/turns.h"
 
 namespace hvd {
@@ -14,7 +15,7 @@ namespace hvd {
 // What threads that are started meanwhile inherit. Signals belong to the application's threads (Ctrl-C must
 // reach the interpreter), so ours block them, but not those by which a thread itself goes wrong: if they are
 // blocked, the process ends without a word from the handlers that tell where it happened.
-class SignalsBlocked {
+class SignalsBlocked : NotCopied {
  public:
   SignalsBlocked() {
     sigset_t others;
@@ -23,8 +24,6 @@ class SignalsBlocked {
     pthread_sigmask(SIG_SETMASK, &others, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
   sigset_t before_;

@@ -10,6 +10,7 @@
 #include "base/abort_signal.h"
 #include "comm/communicator.h"
 #include "comm/traffic.h"
+#include "comm/tuning.h"
 
 namespace hvd {
 
@@ -27,6 +28,10 @@ class Transport {
   // and after.
   virtual std::unique_ptr<Communicator> open(int id, std::vector<int> members) = 0;
   virtual void reset(int id) = 0;
+  // From here on, for all communicators: to be called at the same place among the collectives of all ranks.
+  virtual void tune(const Tuning&) {}
+  // Which of its values matter here, as a sum of TunedPart.
+  virtual unsigned tuned_parts() const { return 0; }
 };
 
 constexpr int kMaxCommunicators = 256;

@@ -288,6 +288,36 @@ void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->eng
 
 void hvd_log(hvd_engine* engine, int32_t level, const char* text) { engine->engine.log().write(level, text); }
 
+int32_t hvd_autotune(hvd_engine* engine, const hvd_autotune_options* given) {
+  try {
+    hvd_autotune_options options{};
+    Status status = take_struct(given, "hvd_autotune_options",
+                                offsetof(hvd_autotune_options, keep_fusion_threshold), &options);
+    if (status.ok() && (options.warmup_samples < 0 || options.steps_per_sample < 1))
+      status = Status::invalid("A sample of the search for parameters has one step or more.");
+    if (!status.ok()) return fail(status);
+    Autotune::Options chosen;
+    chosen.tuner = {options.steps_per_sample, options.warmup_samples, options.max_samples};
+    chosen.keep_fusion = options.keep_fusion_threshold != 0;
+    chosen.shuffle = options.shuffle != 0;
+    if (options.suggested != nullptr)
+      chosen.suggested.assign(options.suggested, options.suggested + kTunableCount);
+    status = engine->engine.autotune(std::move(chosen));
+    return status.ok() ? HVD_OK : fail(status);
+  } catch (const std::exception& error) {
+    return fail(Status::unknown(std::string("Can't search for parameters: ") + error.what()));
+  }
+}
+
+const char* hvd_tunable_names(void) {
+  static const std::string names = [] {
+    std::string text;
+    for (const Tunable& tunable : kTunables) text += std::string(tunable.name) + "\n";
+    return text;
+  }();
+  return names.c_str();
+}
+
 const char* hvd_metric_names(void) {
   static const std::string names = Metrics::names();
   return names.c_str();

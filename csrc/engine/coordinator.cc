@@ -15,8 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using wire::MessageType;
 
-// One operation runs, one waits behind it; what becomes ready meanwhile is held back and fused.
-constexpr int64_t kAhead = 2;
+uint64_t to_ns(Clock::time_point time) {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
+}
 
 }  // namespace
 
@@ -29,7 +30,8 @@ Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knob
       negotiation_(static_cast<int>(ranks_.size()), knobs),
       acknowledged_(ranks_.size(), 0),
       unfinished_(ranks_.size(), 0),
-      busy_(ranks_.size(), 0) {
+      busy_(ranks_.size(), 0),
+      own_fusion_(knobs.fusion_threshold != Tuning().fusion_threshold) {
   thread_ = start_thread("hvd-coordinator", [this] { run(); });
 }
 
@@ -191,11 +193,11 @@ void Coordinator::operation_done_by(int rank) {
   auto index = static_cast<size_t>(rank);
   if (rank == 0 || unfinished_[index] == 0)
     return;  // rank 0 counts itself; its message only wakes this thread
-  busy_[index] = --unfinished_[index] >= kAhead;
+  busy_[index] = --unfinished_[index] >= tuning_.ahead;
 }
 
 bool Coordinator::rank_0_is_busy() {
-  auto busy = [this] { return sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= kAhead; };
+  auto busy = [this] { return sent_to_rank_0_ - executed_.load(std::memory_order_seq_cst) >= tuning_.ahead; };
   if (!busy()) return false;
   // Rank 0 may have caught up between the look and the flag; whoever sees it second acts.
   holding_.store(true, std::memory_order_seq_cst);
@@ -214,6 +216,7 @@ void Coordinator::release() {
   if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
   const Clock::time_point now = Clock::now();
   for (Negotiation::Release& release : releases) {
+    if (autotune_) tune_before(release);
     if (release.since != Clock::time_point{})
       queue_seconds_.bump_ns(static_cast<uint64_t>(std::chrono::nanoseconds(now - release.since).count()));
     record_release(release.operation);
@@ -221,13 +224,53 @@ void Coordinator::release() {
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;
-    if (release.operation.report) busy_[first] = ++unfinished_[first] >= kAhead;
+    if (release.operation.report) busy_[first] = ++unfinished_[first] >= tuning_.ahead;
     const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
     for (int rank : *release.ranks) {
       if (rank == 0) sent_to_rank_0_++;
       send(rank, frame);
     }
   }
+}
+
+// ---- tuning
+
+void Coordinator::autotune(Autotune::Options options, Autotune::Report report) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  options.keep_fusion |= own_fusion_;
+  autotune_ = std::make_unique<Autotune>(options, std::move(report));
+  autotuning_ = true;
+}
+
+void Coordinator::tune_at_mark() {
+  const uint64_t now = to_ns(Clock::now());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!autotune_) return;
+  if (autotune_->marked(now)) change_tuning();
+  if (has_unsent()) unsent_.set();
+}
+
+void Coordinator::tune_before(const Negotiation::Release& release) {
+  std::vector<const wire::Request*> items;
+  for (const wire::Item& item : release.operation.items) {
+    const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+    if (known != nullptr) items.push_back(known);
+  }
+  if (autotune_->released(items, release.bytes, to_ns(Clock::now()))) change_tuning();
+  if (!autotune_->finished()) return;
+  autotuning_ = false;
+  autotune_.reset();
+}
+
+// All ranks hear of it between the same two operations: releases have one order, and so has a connection.
+void Coordinator::change_tuning() {
+  const std::vector<uint8_t> choices(autotune_->choices().begin(), autotune_->choices().end());
+  const int64_t threshold = tuning_.fusion_threshold;
+  take_choices(choices, &tuning_);
+  if (tuning_.fusion_threshold != threshold) negotiation_.set_fusion_threshold(tuning_.fusion_threshold);
+  for (size_t rank = 1; rank < ranks_.size(); ++rank) busy_[rank] = unfinished_[rank] >= tuning_.ahead;
+  const std::vector<uint8_t> frame = wire::encode_tuning(choices);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
 }
 
 void Coordinator::send(int rank, const std::vector<uint8_t>& frame) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "base/abort_signal.h"
 #include "base/event.h"
 #include "base/log.h"
+#include "engine/autotune.h"
 #include "engine/metrics.h"
 #include "engine/negotiation.h"
 #include "engine/operation_numbers.h"
@@ -41,6 +43,13 @@ class Coordinator {
   // [rank]
   std::vector<Negotiation::Late> late();
 
+  // Searches for better parameters from here on.
+  void autotune(Autotune::Options options, Autotune::Report report);
+  // The application has ended a step.
+  void step_marked() {
+    if (autotuning_.load(std::memory_order_relaxed)) tune_at_mark();
+  }
+
   // From the moment that all had an operation ready to its release; for any thread.
   const Histogram& queue_seconds() const { return queue_seconds_; }
 
@@ -62,11 +71,14 @@ class Coordinator {
   void operation_done_by(int rank);
   bool rank_0_is_busy();
   void release();
+  void tune_at_mark();
+  void tune_before(const Negotiation::Release& release);
+  void change_tuning();
   void send(int rank, const std::vector<uint8_t>& frame);
   void begin_shutdown(int rank);
   void acknowledge(int rank);
 
-  std::mutex mutex_;  // guards everything up to busy_
+  std::mutex mutex_;  // guards everything up to tuning_
   std::vector<wire::Channel> ranks_;
   Recorder* recorder_;
   AbortSignal* abort_;
@@ -81,8 +93,12 @@ class Coordinator {
   std::vector<uint8_t> acknowledged_;
   size_t acknowledgements_ = 0;
   int64_t sent_to_rank_0_ = 0;
-  std::vector<int64_t> unfinished_;  // [rank]: operations it is to report the end of
-  std::vector<uint8_t> busy_;        // [rank]: has enough to do
+  std::vector<int64_t> unfinished_;     // [rank]: operations it is to report the end of
+  std::vector<uint8_t> busy_;           // [rank]: has enough to do
+  std::unique_ptr<Autotune> autotune_;  // while it searches
+  Tuning tuning_;
+  const bool own_fusion_;  // somebody has chosen its threshold
+  std::atomic<bool> autotuning_{false};
   std::atomic<int64_t> executed_{0};
   std::atomic<bool> holding_{false};
   std::atomic<uint32_t> visits_{0};  // calls of serve()

@@ -122,6 +122,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!closed_.ok()) return closed_;
+    if (abort_->raised()) return abort_->reason();  // which the driver has yet to hear
     status = complete_request(&task->request, executor_.process_sets(), rank_, size_);
     if (status.ok()) status = check_restrictions(task->request);
     if (!status.ok()) return status;
@@ -212,7 +213,16 @@ void Engine::mark(const char* name, int phase) {
     }
     last_step_ = now;
   }
+  if (phase == HVD_MARK_STEP && coordinator_) coordinator_->step_marked();
   if (recorder_.active()) recorder_.mark(name, phase, step);
+}
+
+Status Engine::autotune(Autotune::Options options) {
+  if (!coordinator_) return Status::invalid("Only rank 0 searches for parameters; the others follow it.");
+  options.parts = transport_->tuned_parts();
+  coordinator_->autotune(
+      options, [this](const std::string& json) { notices_.push({HVD_EVENT_TUNING, rank_, 0, 0, json}); });
+  return {};
 }
 
 void Engine::after_fork_in_child() {
@@ -240,7 +250,9 @@ bool Engine::process_set_ranks(int id, std::vector<int>* ranks) {
 
 void Engine::handle(const uint8_t* data, size_t size) {
   wire::Message message;
-  if (!wire::decode(data, size, &message)) {
+  Tuning tuning;
+  if (!wire::decode(data, size, &message) ||
+      (message.type == MessageType::kTuning && !take_choices(message.choices, &tuning))) {
     abort_->raise(Status::unknown("Rank " + std::to_string(rank_) +
                                   " received a malformed message from the coordinator."));
     return;
@@ -251,6 +263,8 @@ void Engine::handle(const uint8_t* data, size_t size) {
       if (coordinator_ ? coordinator_->operation_done() : is_to_report(message.operation))
         announce(wire::encode_simple(MessageType::kDone));
       return;
+    case MessageType::kTuning:
+      return transport_->tune(tuning);
     case MessageType::kResend:
       return resend(message.id);
     case MessageType::kEvict: {

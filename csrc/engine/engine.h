@@ -17,6 +17,7 @@
 #include "base/event.h"
 #include "base/log.h"
 #include "comm/transport.h"
+#include "engine/autotune.h"
 #include "engine/coordinator.h"
 #include "engine/executor.h"
 #include "engine/inspector.h"
@@ -72,6 +73,8 @@ class Engine {
 
   Recorder& recorder() { return recorder_; }
   void mark(const char* name, int phase);
+  // Searches for better parameters from here on; rank 0 only.
+  Status autotune(Autotune::Options options);
   Notices& notices() { return notices_; }
   Stacks& stacks() { return stacks_; }
   // Of a rank, or of all (-1), as notices; only rank 0 may ask for others. Returns the number that the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/float_mode.h"
 #include "engine/adasum.h"
@@ -29,6 +30,14 @@ size_t row_bytes(const wire::TensorInfo& tensor) {
 
 size_t tensor_bytes(const wire::TensorInfo& tensor) {
   return size_of(tensor.type) * static_cast<size_t>(element_count(tensor.shape));
+}
+
+// The output of tensor `i`, with so many rows from each rank.
+template <typename Count>
+Status prepare_rows(const AgreedTask& each, size_t i, const std::vector<Count>& rows) {
+  std::vector<int64_t> shape = each.agreement->common.tensors[i].shape;
+  shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  return each.task->prepare_output(i, shape);
 }
 
 // The first d0 % n ranks take one row more than the others.
@@ -147,10 +156,7 @@ Status allgather(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
     for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
       const wire::TensorInfo& tensor = agreement.common.tensors[i];
       const auto& rows = agreement.first_dims[i];
-      std::vector<int64_t> shape = tensor.shape;
-      shape[0] = 0;
-      for (int64_t count : rows) shape[0] += count;
-      Status status = each.task->prepare_output(i, shape);
+      Status status = prepare_rows(each, i, rows);
       if (!status.ok()) return status;
       const TaskTensor& memory = each.task->tensors[i];
       const size_t row = row_bytes(tensor);
@@ -202,10 +208,7 @@ Status alltoall(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
     for (size_t r = 0; r < n; ++r) received[r] = agreement.splits[r][me];
     for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
       const wire::TensorInfo& tensor = agreement.common.tensors[i];
-      std::vector<int64_t> shape = tensor.shape;
-      shape[0] = 0;
-      for (int32_t count : received) shape[0] += count;
-      Status status = each.task->prepare_output(i, shape);
+      Status status = prepare_rows(each, i, received);
       if (!status.ok()) return status;
       const TaskTensor& memory = each.task->tensors[i];
       const size_t row = row_bytes(tensor);

@@ -5,16 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "base/not_copied.h"
 #include "base/status.h"
 
 namespace hvd {
 
-class JsonArrayFile {
+class JsonArrayFile : NotCopied {
  public:
-  JsonArrayFile() = default;
   ~JsonArrayFile() { close(); }
-  JsonArrayFile(const JsonArrayFile&) = delete;
-  JsonArrayFile& operator=(const JsonArrayFile&) = delete;
 
   Status open(const std::string& path);
   // An entry, to be written with the next ones.

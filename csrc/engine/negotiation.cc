@@ -47,6 +47,7 @@ std::string operation_key(int32_t process_set, const std::string& name) {
 
 Negotiation::Negotiation(int size, const hvd_knobs& knobs)
     : knobs_(knobs),
+      fusion_threshold_(knobs.fusion_threshold),
       joined_(static_cast<size_t>(size), 0),
       waiting_(static_cast<size_t>(size)),
       cache_(knobs.cache_capacity),
@@ -332,8 +333,9 @@ std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t
     }
     if (!entry.fuse_key.empty()) {
       auto found = open.find(entry.fuse_key);
-      if (found != open.end() && entry.bytes <= knobs_.fusion_threshold - found->second.second) {
+      if (found != open.end() && entry.bytes <= fusion_threshold_ - found->second.second) {
         releases[found->second.first].operation.items.push_back(cache_.item_for(*entry.agreement));
+        releases[found->second.first].bytes += entry.bytes;
         found->second.second += entry.bytes;
         continue;
       }
@@ -343,8 +345,7 @@ std::vector<Negotiation::Release> Negotiation::release(const std::vector<uint8_t
       entry.operation.process_set = entry.agreement->common.process_set;
       entry.operation.items.push_back(cache_.item_for(*entry.agreement));
     }
-    releases.push_back({std::move(entry.ranks), std::move(entry.operation)});
-    releases.back().since = entry.since;
+    releases.push_back({std::move(entry.ranks), std::move(entry.operation), entry.bytes, entry.since});
   }
   ready_ = std::move(held);
   return releases;

@@ -32,6 +32,7 @@ class Negotiation {
   struct Release {
     Ranks ranks;  // who gets it
     wire::Operation operation;
+    int64_t bytes = 0;
     Time since{};  // when the first of it was ready; none for a failure
   };
 
@@ -60,6 +61,8 @@ class Negotiation {
   // What a cache id stands for; nullptr if it is forgotten.
   const wire::Request* remembered(uint32_t id) const;
 
+  // From the next release on. Zero, if that was the knob, stays.
+  void set_fusion_threshold(int64_t bytes) { fusion_threshold_ = bytes; }
   bool has_ready() const { return !ready_.empty(); }
   // What may run now, fused. Operations whose first member is busy ([rank]) stay back, to be fused later.
   std::vector<Release> release(const std::vector<uint8_t>& busy);
@@ -133,6 +136,7 @@ class Negotiation {
   Status remove_process_set(int32_t id);
 
   const hvd_knobs knobs_;
+  int64_t fusion_threshold_;
   std::map<int32_t, Ranks> sets_;
   std::vector<uint8_t> joined_;
   int joined_count_ = 0;

@@ -3,17 +3,16 @@
 
 #include <string>
 
+#include "base/not_copied.h"
 #include "hvd.h"
 
 namespace hvd {
 
-class PeerProcess {
+class PeerProcess : NotCopied {
  public:
   PeerProcess(int rank, const hvd_peer& info);
   ~PeerProcess();
   PeerProcess(PeerProcess&& other) noexcept;
-  PeerProcess(const PeerProcess&) = delete;
-  PeerProcess& operator=(const PeerProcess&) = delete;
 
   int rank() const { return rank_; }
   // "rank 2 (host a, pid 123)"

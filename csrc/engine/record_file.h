@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/not_copied.h"
 #include "base/status.h"
 #include "engine/record.h"
 
@@ -14,12 +15,9 @@ namespace hvd {
 // CRC-32 as zlib has it.
 uint32_t crc32(const uint8_t* data, size_t size);
 
-class RecordFile {
+class RecordFile : NotCopied {
  public:
-  RecordFile() = default;
   ~RecordFile() { close(); }
-  RecordFile(const RecordFile&) = delete;
-  RecordFile& operator=(const RecordFile&) = delete;
 
   // A file that this process has written before is continued: a new world is a new header in it.
   Status open(const std::string& path, const RecordedRank& rank);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/integer_types.h"
+#include "base/not_copied.h"
 #include "comm/mpi/calls.h"
 #include "comm/transport.h"
 #include "kernels/kernels.h"
@@ -97,7 +98,7 @@ inline void connect_pair(Kind kind, int pair[2]) {
 }
 
 // The channel between `size` ranks of this process, each with its own abort signal.
-class World {
+class World : hvd::NotCopied {
  public:
   World(Kind kind, int size) : size_(size) {
     for (int i = 0; i < size; ++i) aborts_.push_back(std::make_unique<hvd::AbortSignal>());
@@ -141,8 +142,6 @@ class World {
     transports_.clear();
     if (memory_ != nullptr) munmap(memory_, hvd::shm_bytes(size_));
   }
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
 
   Transport& transport(int rank) { return *transports_[rank]; }
   hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }

@@ -58,7 +58,7 @@ Request some_request(Random& random) {
 Message some_message(Random& random) {
   Message message;
   constexpr MessageType kLater[] = {MessageType::kClock, MessageType::kProgress, MessageType::kStacks,
-                                    MessageType::kDump};
+                                    MessageType::kDump, MessageType::kTuning};
   const size_t type = 1 + below(random, 12 + std::size(kLater));
   message.type = type <= 12 ? static_cast<MessageType>(type) : kLater[type - 13];
   message.clock = {static_cast<int64_t>(random()), static_cast<int64_t>(random()), 7};
@@ -66,6 +66,7 @@ Message some_message(Random& random) {
   message.progress.step_ns = random();
   message.progress.name = some_text(random);
   message.how = static_cast<uint8_t>(random());
+  message.choices.assign(below(random, 9), static_cast<uint8_t>(random()));
   message.id = static_cast<uint32_t>(random());
   message.text = some_text(random);
   message.silent = below(random, 2) == 1;

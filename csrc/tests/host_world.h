@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/not_copied.h"
 #include "comm/transport.h"
 #include "tests/check.h"
 #include "tests/comm_operations.h"
@@ -25,7 +26,7 @@ const HostList kLayouts[] = {
     {0, 0, 1, 1}, {0, 0, 1, 1, 2, 2}, {0, 0, 1}, {0, 0, 0, 1, 2, 2}, {0, 1, 0, 1}, {2, 0, 1, 0, 2},
 };
 
-class HostWorld {
+class HostWorld : hvd::NotCopied {
  public:
   explicit HostWorld(HostList hosts, Kind kind = Kind::kUnix)
       : hosts_(std::move(hosts)), mesh_(hosts_.size(), std::vector<int>(hosts_.size(), -1)) {
@@ -54,8 +55,6 @@ class HostWorld {
     transports_.clear();
     for (auto& [host, memory] : memory_) munmap(memory.data, memory.bytes);
   }
-  HostWorld(const HostWorld&) = delete;
-  HostWorld& operator=(const HostWorld&) = delete;
 
   int size() const { return static_cast<int>(hosts_.size()); }
   Transport& transport(int rank) { return *transports_[rank]; }

@@ -88,6 +88,14 @@ Part read_part(const std::string& path) {
   return part;
 }
 
+// Both ranks' parts have so many aborts, and a last block with this text.
+void check_end_of_two(const Directory& directory, int aborts, const char* text) {
+  for (int rank = 0; rank < 2; ++rank) {
+    const Part part = read_part(directory.part(rank));
+    CHECK(part.count(RecordKind::kAbort) == aborts && part.end.find(text) != std::string::npos);
+  }
+}
+
 // Bytes that the threads of this process have written by write(), without that of the recorder.
 uint64_t written_by_others() {
   uint64_t sum = 0;
@@ -210,10 +218,7 @@ TEST(a_shutdown_is_no_abort) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
   });
-  for (int rank = 0; rank < 2; ++rank) {
-    const Part part = read_part(directory.part(rank));
-    CHECK(part.count(RecordKind::kAbort) == 0 && part.end.find("\"reason\": \"\"") != std::string::npos);
-  }
+  check_end_of_two(directory, 0, "\"reason\": \"\"");
 }
 
 TEST(an_abort_is_recorded_with_its_reason) {
@@ -223,10 +228,7 @@ TEST(an_abort_is_recorded_with_its_reason) {
     if (rank.rank == 1) hvd_abort(rank.engine, "for the test");
     CHECK(rank.simple(HVD_BARRIER, "begin") != HVD_OK);
   });
-  for (int rank = 0; rank < 2; ++rank) {
-    const Part part = read_part(directory.part(rank));
-    CHECK(part.count(RecordKind::kAbort) == 1 && part.end.find("for the test") != std::string::npos);
-  }
+  check_end_of_two(directory, 1, "for the test");
 }
 
 TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {

@@ -49,10 +49,17 @@ struct View {
     record.argument = argument;
     timeline.record(record);
   }
-  void run(uint64_t begin, uint64_t end, uint32_t name = 1) {
-    add(RecordKind::kRunBegin, begin, 0, name);
-    add(RecordKind::kTensor, begin, 0, name);
-    add(RecordKind::kRunEnd, end, 0, name);
+  void agree(uint64_t ready, uint64_t release, uint64_t rank, uint32_t name = 1) {
+    add(RecordKind::kReady, ready, rank, name);
+    add(RecordKind::kRelease, release, 0, name);
+  }
+  void begin(uint64_t microseconds, uint32_t name = 1) {
+    add(RecordKind::kRunBegin, microseconds, 0, name);
+    add(RecordKind::kTensor, microseconds, 0, name);
+  }
+  void run(uint64_t from, uint64_t to, uint32_t name = 1) {
+    begin(from, name);
+    add(RecordKind::kRunEnd, to, 0, name);
   }
   int count(const std::string& name) const {
     int found = 0;
@@ -79,8 +86,7 @@ struct TemporaryFile {
 TEST(an_operation_has_its_negotiation_ticks_and_run) {
   View view;
   view.add(RecordKind::kReady, 10, 1);
-  view.add(RecordKind::kReady, 20, 0);
-  view.add(RecordKind::kRelease, 21);
+  view.agree(20, 21, 0);
   view.run(30, 40);
   check_nesting(view.events, true);
   CHECK(view.events[0].text.find(R"("start_time_since_epoch_in_micros": 1234567)") != std::string::npos);
@@ -100,14 +106,11 @@ TEST(an_operation_has_its_negotiation_ticks_and_run) {
 TEST(bars_nest_when_a_name_comes_again_before_its_end) {
   View view;
   view.add(RecordKind::kReady, 1, 0);
-  view.add(RecordKind::kReady, 2, 1);
-  view.add(RecordKind::kRelease, 3);
-  view.add(RecordKind::kRunBegin, 4);
-  view.add(RecordKind::kTensor, 4);
+  view.agree(2, 3, 1);
+  view.begin(4);
   view.add(RecordKind::kReady, 5, 1);
   view.add(RecordKind::kRunEnd, 6);
-  view.add(RecordKind::kReady, 7, 0);
-  view.add(RecordKind::kRelease, 8);
+  view.agree(7, 8, 0);
   view.run(9, 10);
   check_nesting(view.events, true);
   CHECK(view.count("NEGOTIATE_ALLREDUCE") == 2 && view.count("ALLREDUCE") == 2);
@@ -116,12 +119,9 @@ TEST(bars_nest_when_a_name_comes_again_before_its_end) {
 // This rank has joined: the others need not wait until it has run an operation before they start the next.
 TEST(bars_nest_when_the_next_is_released_before_the_end) {
   View view;
-  view.add(RecordKind::kReady, 1, 1);
-  view.add(RecordKind::kRelease, 2);
-  view.add(RecordKind::kRunBegin, 3);
-  view.add(RecordKind::kTensor, 3);
-  view.add(RecordKind::kReady, 4, 1);
-  view.add(RecordKind::kRelease, 5);
+  view.agree(1, 2, 1);
+  view.begin(3);
+  view.agree(4, 5, 1);
   view.add(RecordKind::kRunEnd, 6);
   view.run(7, 8);
   check_nesting(view.events, true);
@@ -164,11 +164,8 @@ TEST(a_refusal_is_an_error_and_a_barrier_only_a_negotiation) {
   View view;
   view.add(RecordKind::kReady, 1, 0);
   view.add(RecordKind::kFailed, 2);
-  view.add(RecordKind::kReady, 3, 0, 2);
-  view.add(RecordKind::kRelease, 4, 0, 2);
-  view.add(RecordKind::kRunBegin, 5, 0, 2);
-  view.add(RecordKind::kTensor, 5, 0, 2);
-  view.add(RecordKind::kRunEnd, 6, 0, 2);
+  view.agree(3, 4, 0, 2);
+  view.run(5, 6, 2);
   check_nesting(view.events, true);
   CHECK(view.count("ERROR") == 1 && view.count("NEGOTIATE_BARRIER") == 1 && view.count("BARRIER") == 0);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,23 @@ class Writer {
     const auto* raw = reinterpret_cast<const uint8_t*>(values.data());
     bytes_.insert(bytes_.end(), raw, raw + values.size() * sizeof(T));
   }
+  // A byte, of which the reader refuses values above `most`.
+  template <typename T>
+  void limited(T value, uint8_t /*most*/) {
+    number(static_cast<uint8_t>(value));
+  }
+  // A list whose entries take at least `least` bytes each.
+  template <typename T, typename Each>
+  void list(const std::vector<T>& values, size_t /*least*/, Each each) {
+    number<uint32_t>(static_cast<uint32_t>(values.size()));
+    for (const T& value : values) each(value);
+  }
+  // What is there now.
+  template <typename T>
+  const T& present(const std::optional<T>& value) {
+    return *value;
+  }
+  void require(bool) {}  // the reader fails otherwise
   std::vector<uint8_t>& bytes() { return bytes_; }
 
  private:
@@ -57,6 +75,35 @@ class Reader {
     if (length > 0 && take(length * sizeof(T)))
       std::memcpy(values.data(), at_ - length * sizeof(T), length * sizeof(T));
     return values;
+  }
+  // What Writer has, into a value.
+  template <typename T>
+  void number(T& value) {
+    value = number<T>();
+  }
+  void text(std::string& value) { value = text(); }
+  template <typename T>
+  void numbers(std::vector<T>& values) {
+    values = numbers<T>();
+  }
+  template <typename T>
+  void limited(T& value, uint8_t most) {
+    auto byte = number<uint8_t>();
+    require(byte <= most);
+    value = static_cast<T>(byte);
+  }
+  template <typename T, typename Each>
+  void list(std::vector<T>& values, size_t least, Each each) {
+    values.clear();
+    size_t length = count(least);
+    for (size_t i = 0; i < length && ok(); ++i) each(values.emplace_back());
+  }
+  template <typename T>
+  T& present(std::optional<T>& value) {
+    return value.emplace();
+  }
+  void require(bool fine) {
+    if (!fine) fail();
   }
   // The length of a list whose entries take at least `least` bytes each.
   size_t count(size_t least) {

@@ -27,6 +27,7 @@ enum class MessageType : uint8_t {
   kResend = 8,     // id: forgotten, send the whole request
   kEvict = 9,      // id: forget it
   kClosed = 10,    // everyone has acknowledged the shutdown
+  kTuning = 13,    // choices: how what follows is cut
   // liveness connections, both ways
   kHeartbeat = 11,
   kAbort = 12,  // text, the rank at fault or -1, whether it was silent
@@ -111,6 +112,7 @@ struct Message {
   Clock clock;
   Progress progress;
   uint8_t how = 0;
+  std::vector<uint8_t> choices;
 };
 
 // A whole frame, ready to be sent.
@@ -125,6 +127,7 @@ std::vector<uint8_t> encode_clock(const Clock& clock);
 std::vector<uint8_t> encode_progress(const Progress& progress);
 std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason);
 std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text);
+std::vector<uint8_t> encode_tuning(const std::vector<uint8_t>& choices);
 std::vector<uint8_t> encode_abort(const Status& reason);
 
 // Decodes the bytes after the length. False if they are not exactly one well-formed message.

@@ -41,6 +41,13 @@ def training_parser(what: str, batch_size: int = 64, lr: float = 0.001) -> argpa
     return parser
 
 
+def elastic_parser(what: str, lr: float) -> argparse.ArgumentParser:
+    """For one whose processes come and go."""
+    parser = training_parser(what, 32, lr)
+    add_counts(parser, epochs=(5, "passes over the data"))
+    return parser
+
+
 def epochs_parser(what: str, epochs: int, batch_size: int = 64, lr: float = 0.001) -> argparse.ArgumentParser:
     """For one that goes through the digits several times and may draw its curves."""
     parser = training_parser(what, batch_size, lr)

@@ -8,7 +8,6 @@ Edit the hosts in the script, or kill a process, and watch. What makes it elasti
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,7 @@ import horovod.torch as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-
-
-def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5, help="passes over the data")
-    parser.add_argument("--batch-size", type=int, default=32, help="digits per step and process")
-    parser.add_argument("--lr", type=float, default=0.01, help="learning rate of one process")
-    parser.add_argument("--limit", type=int, help="use only so many digits")
-    return parser.parse_args()
+from program import elastic_parser
 
 
 def build_model() -> nn.Module:
@@ -41,13 +32,14 @@ def build_model() -> nn.Module:
 
 
 def main() -> None:
-    given = options()
+    given = elastic_parser("MNIST with PyTorch, elastic", lr=0.01).parse_args()
     torch.set_num_threads(1)  # the processes share the cores
-    digits = load_digits(None, given.limit)
+    digits = load_digits(given.data_dir, given.limit)
     images = torch.from_numpy(as_floats(digits.x_train)).permute(0, 3, 1, 2)
     data = TensorDataset(images, torch.from_numpy(digits.y_train).long())
     test_images = torch.from_numpy(as_floats(digits.x_test)).permute(0, 3, 1, 2)
     test_labels = torch.from_numpy(digits.y_test).long()
+    torch.manual_seed(given.seed)
     model = build_model()
     # Elastic: what takes long comes before this. A new process waits here until the others let it in.
     hvd.init()

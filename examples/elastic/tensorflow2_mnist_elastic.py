@@ -8,7 +8,6 @@ Edit the hosts in the script, or kill a process, and watch. What makes it elasti
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -24,37 +23,17 @@ import horovod.tensorflow as hvd
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from digits_data import as_floats, load_digits
-
-
-def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5, help="passes over the data")
-    parser.add_argument("--batch-size", type=int, default=32, help="digits per step and process")
-    parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one process")
-    parser.add_argument("--limit", type=int, help="use only so many digits")
-    return parser.parse_args()
-
-
-def build_model() -> Any:
-    return keras.Sequential(
-        [
-            keras.Input((28, 28, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Conv2D(32, 3, activation="relu"),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(10),
-        ]
-    )
+from keras_layers import convolutions
+from program import elastic_parser
 
 
 def main() -> None:
-    given = options()
-    digits = load_digits(None, given.limit)
+    given = elastic_parser("MNIST with TensorFlow 2, elastic", lr=0.001).parse_args()
+    digits = load_digits(given.data_dir, given.limit)
     images, labels = as_floats(digits.x_train), digits.y_train.astype("int32")
     test_images, test_labels = as_floats(digits.x_test), digits.y_test
-    model = build_model()
+    keras.utils.set_random_seed(given.seed)
+    model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(16, 32), keras.layers.Dense(10)])
     loss_function = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     # Elastic: what takes long comes before this. A new process waits here until the others let it in.
     hvd.init()

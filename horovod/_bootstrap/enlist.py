@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import select
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from horovod._bootstrap.elastic_worker import ElasticWorker
-from horovod._bootstrap.identity.base import Identity
+from horovod._bootstrap.identity.base import Identity, Place
 from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._net.frames import Message
 from horovod.errors import HorovodInternalError
@@ -27,7 +27,7 @@ class LauncherGone(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(Place):
     """A place in one generation of the job.
 
     `sync`: the members' states differ, or may; `source` is the rank that has the newest. `load`: no
@@ -36,12 +36,6 @@ class Assignment:
     """
 
     generation: int
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
     addresses: tuple[str, ...]
     sync: bool
     source: int
@@ -52,22 +46,9 @@ class Assignment:
     @staticmethod
     def from_message(message: Message) -> Assignment:
         """KeyError, TypeError or ValueError if it is something else."""
-        whole = {
-            name: int(message[name])
-            for name in (
-                "generation",
-                "rank",
-                "size",
-                "local_rank",
-                "local_size",
-                "cross_rank",
-                "cross_size",
-                "source",
-                "sequence",
-            )
-        }
+        whole = ("generation", "source", "sequence", *(each.name for each in fields(Place)))
         return Assignment(
-            **whole,
+            **{name: int(message[name]) for name in whole},
             addresses=tuple(str(address) for address in message["addresses"]),
             sync=bool(message["sync"]),
             reason=str(message["reason"]),
@@ -77,28 +58,12 @@ class Assignment:
     def identity(self, worker: ElasticWorker) -> Identity:
         """The place as the world's builder wants it."""
         return Identity(
-            rank=self.rank,
-            size=self.size,
-            local_rank=self.local_rank,
-            local_size=self.local_size,
-            cross_rank=self.cross_rank,
-            cross_size=self.cross_size,
+            *(self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size),
             host=worker.host,
             rendezvous=worker.rendezvous,
             key=worker.key,
             addresses=self.addresses,
         )
-
-    def environment(self) -> dict[str, str]:
-        """The variables that tell it to the user's program."""
-        return {
-            "HOROVOD_RANK": str(self.rank),
-            "HOROVOD_SIZE": str(self.size),
-            "HOROVOD_LOCAL_RANK": str(self.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(self.local_size),
-            "HOROVOD_CROSS_RANK": str(self.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(self.cross_size),
-        }
 
 
 @dataclass(frozen=True)

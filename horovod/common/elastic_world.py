@@ -272,7 +272,7 @@ def begin(config: Config, connect: Connect) -> Session:
         break
     _worker.generation, _worker.assignment = place.generation, place
     _worker.culprit, _worker.why = None, ""
-    os.environ.update(place.environment())
+    os.environ.update(place.variables())
     seconds = time.monotonic() - began
     report({"type": "timing", "generation": place.generation, "stage": "connect", "seconds": seconds})
     return session

@@ -68,6 +68,8 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
     if all_ranks and session.place.rank != 0:
         raise ValueError("hvd.metrics(all_ranks=True) is for rank 0, to which the others report")
     result = _counted(session.engine)
+    if session.tuning is not None:
+        result["tuning"] = dict(session.tuning.status)
     if _totals.told:
         result["user"] = dict(_totals.told)
     if all_ranks:

@@ -44,12 +44,16 @@ def tell(event: dict[str, Any]) -> None:
     """Hands an event to the listeners."""
     event.setdefault("time", time.time())
     for listener in list(_listeners):
-        try:
-            listener(event)
-        except Exception:  # one that fails must not keep the others from hearing
-            import logging  # here: not every process has it loaded
+        _inform(listener, event)
 
-            logging.getLogger("horovod").exception("a listener failed on the event %s", event.get("event"))
+
+def _inform(listener: Listener, event: dict[str, Any]) -> None:
+    try:
+        listener(event)
+    except Exception:  # one that fails must not keep the others from hearing
+        import logging  # here: not every process has it loaded
+
+        logging.getLogger("horovod").exception("a listener failed on the event %s", event.get("event"))
 
 
 def stacks(skip: int | None = None) -> str:
@@ -84,9 +88,14 @@ class Observer:
     """The thread, and the signal for the case that it can't answer."""
 
     def __init__(
-        self, engine: _core.Engine, stack_signal: int | None, peers: Sequence[tuple[str, int]]
+        self,
+        engine: _core.Engine,
+        stack_signal: int | None,
+        peers: Sequence[tuple[str, int]],
+        tuning: Listener | None,
     ) -> None:
         self._engine = engine
+        self._tuning = tuning  # hears how the search for parameters goes
         self._peers = peers  # hosts and process ids of the ranks
         self._answers: dict[int, dict[int, str]] = {}
         self._changed = threading.Condition()
@@ -118,6 +127,10 @@ class Observer:
             import json  # here: most processes never hear of anything
 
             tell(json.loads(event.text))
+        elif event.kind == _core.EVENT_TUNING and self._tuning is not None:
+            import json
+
+            _inform(self._tuning, json.loads(event.text))
         elif event.kind == _core.EVENT_STACKS:
             with self._changed:
                 if event.number in self._answers:

@@ -7,9 +7,11 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from horovod import _core
+from horovod._bootstrap import identity
 from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from horovod.common.feed import Feed, NoFeed
     from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
+    from horovod.common.tuning import Tuning
 
 NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
 
@@ -30,15 +33,10 @@ def engine_error(code: int, text: str) -> Exception:
     return error
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place(identity.Place):
     """Where this process stands among the ranks and hosts."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
     homogeneous: bool
 
 
@@ -51,6 +49,7 @@ class Session:
         place: Place,
         *,
         observer: Observer,
+        tuning: Tuning | None,
         feed: Feed | NoFeed,
         dynamic_process_sets: bool,
         timeline: bool,
@@ -62,6 +61,7 @@ class Session:
     ) -> None:
         self.engine = engine
         self.observer = observer
+        self.tuning = tuning  # rank 0, if it was asked for
         self.feed = feed
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from horovod._bootstrap.rendezvous.client import RendezvousClient
     from horovod._bootstrap.world import World
     from horovod.common.config import Config
+    from horovod.common.tuning import Tuning
 
 
 def start(comm: Any, process_sets: Sequence[ProcessSet] | str | None) -> None:
@@ -70,6 +71,8 @@ def stop() -> None:
         culprit = session.engine.culprit()
         session.engine.shutdown()
         session.observer.close()
+        if session.tuning is not None:
+            session.tuning.close()
         session.belongings.close()
         for process_set in session.process_sets:
             process_set._forget()
@@ -338,7 +341,8 @@ def _connect(
 
 def _as_launched(place: Place, identity: Identity) -> Place:
     """The launcher's numbering is the one that users see in the environment."""
-    return place._replace(
+    return replace(
+        place,
         local_rank=identity.local_rank,
         local_size=identity.local_size,
         cross_rank=identity.cross_rank,
@@ -409,8 +413,11 @@ def _session(
             peers = [(peer.host, peer.pid) for peer in world.peers]
             if place.rank == 0:
                 logs.world_made(engine, config, world.transport, [peer.host for peer in world.peers])
-            watching = observer.Observer(engine, stack_signal, peers)
+            tuning = _tuning(config, world, place)
+            watching = observer.Observer(engine, stack_signal, peers, tuning.take if tuning else None)
             observing.callback(watching.close)
+            if tuning is not None:
+                tuning.start(engine)
             feed = feeds.opened(launched, place, world.transport, engine)
             if scraped is not None and place.rank == 0:
                 from horovod.common import metrics_door
@@ -425,6 +432,7 @@ def _session(
             engine,
             place,
             observer=watching,
+            tuning=tuning,
             feed=feed,
             dynamic_process_sets=config.dynamic_process_sets,
             timeline=timeline is not None,
@@ -434,6 +442,14 @@ def _session(
             belongings=belongings.pop_all(),
             key=world.key,
         )
+
+
+def _tuning(config: Config, world: World, place: Place) -> Tuning | None:
+    if not config.autotune or place.rank != 0 or place.size == 1:
+        return None
+    from horovod.common.tuning import Tuning  # here: most jobs don't need it
+
+    return Tuning(config, world.transport, [peer.host for peer in world.peers])
 
 
 def _scraped(config: Config) -> tuple[str, int] | None:

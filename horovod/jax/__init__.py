@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horovod import _absent
 from horovod.common import basics as _common
@@ -16,6 +15,9 @@ from horovod.jax.compression import Compression
 from horovod.jax.functions import broadcast_optimizer_state, broadcast_parameters
 from horovod.jax.gradients import DistributedOptimizer, grad, value_and_grad
 from horovod.jax.ops import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from horovod.jax import elastic
 
 __all__ = [
     "Compression",
@@ -34,11 +36,4 @@ __all__ += _ops.__all__
 # JAX's own function at exit, which waits for what is under way, comes after ours.
 _state.before_shutdown.append(_compiled.wait_for_programs)
 
-if TYPE_CHECKING:
-    from horovod.jax import elastic
-else:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        raise _absent.missing_attribute(__name__, name)
+_absent.import_later(__name__, "elastic")  # few programs need it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import keras as _keras
@@ -13,6 +12,9 @@ from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.basics import Average
 from horovod.keras import callbacks
+
+if TYPE_CHECKING:
+    from horovod.keras import elastic
 
 _api = _Api(_keras)
 
@@ -74,11 +76,4 @@ def DistributedOptimizer(
     )
 
 
-if TYPE_CHECKING:
-    from horovod.keras import elastic
-else:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        raise _absent.missing_attribute(__name__, name)
+_absent.import_later(__name__, "elastic")  # few programs need it

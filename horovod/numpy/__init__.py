@@ -1,9 +1,9 @@
 """Collectives on numpy arrays: `import horovod.numpy as
 hvd`, then hvd.init() and the functions below."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.common.objects import allgather_object, broadcast_object
@@ -11,6 +11,9 @@ from horovod.numpy import ops as _ops
 from horovod.numpy.compression import Compression
 from horovod.numpy.functions import broadcast_parameters
 from horovod.numpy.ops import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from horovod.numpy import elastic
 
 __all__ = [
     "Compression",
@@ -22,11 +25,4 @@ __all__ = [
 __all__ += _common.__all__
 __all__ += _ops.__all__
 
-if TYPE_CHECKING:
-    from horovod.numpy import elastic
-else:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+_absent.import_later(__name__, "elastic")  # few programs need it

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -103,6 +104,15 @@ def find(jobs: Path, word: str | None) -> JobEntry:
         what = "fits several jobs" if found else "is no job"
         raise ValueError(f"{word!r} {what}: 'horovodrun --jobs' lists them")
     return found[0]
+
+
+def named(environ: Mapping[str, str], word: str | None) -> JobEntry | None:
+    """The job of this user that find() finds; None if there is none, which the user is told."""
+    try:
+        return find(directory(environ), word)
+    except ValueError as error:
+        print(f"horovodrun: {error}", file=sys.stderr)
+        return None
 
 
 def node() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,10 +30,8 @@ _COLOURS = {"running": "green", "stalled": "yellow", "failed": "red"}
 
 def top(word: str | None, environ: Mapping[str, str]) -> int:
     """Shows the job until it ends or Ctrl-C comes."""
-    try:
-        job = jobs.find(jobs.directory(environ), word)
-    except ValueError as error:
-        print(f"horovodrun: {error}", file=sys.stderr)
+    job = jobs.named(environ, word)
+    if job is None:
         return 1
     source = Source(job)
     console = Console()

@@ -7,13 +7,13 @@ ranks the same start with hvd.broadcast_variables() or hvd.BroadcastGlobalVariab
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horovod import _absent
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.tensorflow import op_gradients as _op_gradients  # noqa: F401  # registers them
+from horovod.tensorflow import place_ops as _place_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
@@ -34,13 +34,9 @@ from horovod.tensorflow.mpi_ops import (
     grouped_allgather,
     handle_average_backwards_compatibility,
     join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
 )
 from horovod.tensorflow.optimizer import DistributedOptimizer
+from horovod.tensorflow.place_ops import *  # noqa: F403
 from horovod.tensorflow.reductions import (
     allreduce,
     grouped_allreduce,
@@ -49,6 +45,10 @@ from horovod.tensorflow.reductions import (
 )
 from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from horovod.tensorflow.util import _executing_eagerly
+
+if TYPE_CHECKING:
+    from horovod.tensorflow import elastic
+    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
     "BroadcastGlobalVariablesHook",
@@ -77,27 +77,13 @@ __all__ = [
     "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "join",
-    "local_rank_op",
-    "local_size_op",
-    "process_set_included_op",
-    "rank_op",
     "reducescatter",
-    "size_op",
 ]
 __all__ += _common.__all__
+__all__ += _place_ops.__all__
 
-# Keras takes seconds to import, and not every program uses it.
-if TYPE_CHECKING:
-    from horovod.tensorflow import elastic
-    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
-
-_LAZY = {"SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm"}
-
-if not TYPE_CHECKING:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        if name not in _LAZY:
-            raise _absent.missing_attribute(__name__, name)
-        return getattr(importlib.import_module(_LAZY[name]), name)
+_absent.import_later(
+    __name__,
+    "elastic",  # few programs need it
+    SyncBatchNormalization="horovod.tensorflow.sync_batch_norm",  # Keras takes seconds to import
+)

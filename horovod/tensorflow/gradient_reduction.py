@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from horovod.common import distributed_options
 from horovod.common.distributed_options import DistributedOptions, Groups
-from horovod.tensorflow import ops
+from horovod.tensorflow import place_ops
 from horovod.tensorflow.reductions import allreduce, allreduce_dense, divide_by_size, grouped_allreduce
 from horovod.tensorflow.util import _executing_eagerly, device, elastic, tf_variable
 from horovod.tensorflow.xla import compiling
@@ -79,15 +79,15 @@ class GradientReduction:
         if not elastic():
             return reduce() if process_set.included() and (process_set.size() or 0) > 1 else inputs
         number = process_set.process_set_id or 0
-        included = tf.equal(ops.process_set_included_op(number), 1)
+        included = tf.equal(place_ops.process_set_included_op(number), 1)
         if _executing_eagerly():
-            return reduce() if included and ops.size_op(number) > 1 else inputs
+            return reduce() if included and place_ops.size_op(number) > 1 else inputs
 
         def alone() -> list[Any]:
             return [tf.nest.map_structure(tf.identity, value, expand_composites=True) for value in inputs]
 
         def member() -> list[Any]:
-            return list(tf.cond(ops.size_op(number) > 1, reduce, alone))
+            return list(tf.cond(place_ops.size_op(number) > 1, reduce, alone))
 
         return list(tf.cond(included, member, alone))
 

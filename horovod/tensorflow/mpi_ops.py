@@ -9,6 +9,7 @@ from horovod.common.basics import _basics
 from horovod.common.collectives import reduce_op as handle_average_backwards_compatibility
 from horovod.common.util import gpu_available, num_rank_is_power_2
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
+from horovod.tensorflow import place_ops as _place_ops
 from horovod.tensorflow.ops import (
     _allreduce,
     _grouped_allreduce,
@@ -23,12 +24,8 @@ from horovod.tensorflow.ops import (
     grouped_allgather,
     grouped_broadcast,
     join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
 )
+from horovod.tensorflow.place_ops import *  # noqa: F403
 
 __all__ = [
     "_allreduce",
@@ -48,11 +45,7 @@ __all__ = [
     "grouped_broadcast",
     "handle_average_backwards_compatibility",
     "join",
-    "local_rank_op",
-    "local_size_op",
     "num_rank_is_power_2",
-    "process_set_included_op",
-    "rank_op",
-    "size_op",
 ]
 __all__ += _common.__all__
+__all__ += _place_ops.__all__

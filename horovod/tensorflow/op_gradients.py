@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.common import session as sessions
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet
-from horovod.tensorflow import ops
+from horovod.tensorflow import ops, place_ops
 from horovod.tensorflow.util import _executing_eagerly
 
 
@@ -23,7 +23,7 @@ class _KnownSet(ProcessSet):
         """This rank's place in the set; that among all ranks
         is found at run time, as it may change."""
         if self.process_set_id == 0:
-            return ops.rank_op()
+            return place_ops.rank_op()
         session = sessions.for_query()
         ranks = session.engine.process_set_ranks(self.process_set_id or 0) or []
         return ranks.index(session.place.rank)
@@ -94,7 +94,7 @@ def _grouped_allgather_gradient(op: Any, *gradients: Any) -> list[Any]:
 
 
 def _at_root(op: Any, gradient: Any) -> Any:
-    is_root = tf.equal(ops.rank_op(), int(op.get_attr("root_rank")))
+    is_root = tf.equal(place_ops.rank_op(), int(op.get_attr("root_rank")))
     return gradient * tf.cast(is_root, gradient.dtype)
 
 
@@ -121,7 +121,7 @@ def _scatter_scale(op: Any, gradient: Any) -> Any:
     if factor != 1.0:
         gradient = gradient * tf.cast(factor, gradient.dtype)
     if int(op.get_attr("reduce_op")) == Sum:
-        gradient = gradient * tf.cast(ops.size_op(int(op.get_attr("process_set_id"))), gradient.dtype)
+        gradient = gradient * tf.cast(place_ops.size_op(int(op.get_attr("process_set_id"))), gradient.dtype)
     return gradient
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from horovod.common.basics import Adasum, Average, Sum
 from horovod.common.collectives import check_adasum, reduce_op
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow import ops
+from horovod.tensorflow import ops, place_ops
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.util import device, elastic
 
@@ -24,7 +24,7 @@ def divide_by_size(tensor: Any, process_set: ProcessSet) -> Any:
     """
     if tensor.dtype.is_integer:
         tensor = tf.cast(tensor, tf.float32 if tensor.dtype.size <= 2 else tf.float64)
-    size = ops.size_op(process_set.process_set_id or 0) if elastic() else process_set.size()
+    size = place_ops.size_op(process_set.process_set_id or 0) if elastic() else process_set.size()
     return tensor / tf.cast(size, tensor.dtype)
 
 

@@ -21,6 +21,9 @@ class Advice(NamedTuple):
     sentence: str
 
 
+Finding = tuple[float, str] | None  # of a rule: an Advice without its cause
+
+
 def slowest(result: Result) -> tuple[int, bool] | None:
     """The rank that the others waited for longest, and whether it is mostly that one."""
     total = sum(result.charged.values())
@@ -30,7 +33,7 @@ def slowest(result: Result) -> tuple[int, bool] | None:
     return rank, result.charged[rank] >= _SYSTEMATIC * total
 
 
-def _slow_rank(result: Result) -> Advice | None:
+def _slow_rank(result: Result) -> Finding:
     found = slowest(result)
     if found is None or not found[1]:
         return None
@@ -48,35 +51,31 @@ def _slow_rank(result: Result) -> Advice | None:
             f"its processor works for it only {100 * mine.cpu:.0f} % of its own time: it waits, perhaps for "
             "data (put the loader into \"with hvd.trace('data'):\" to know)"
         )
-    return Advice("slow rank", result.charged[rank], f"Rank {rank} ({mine.host}) holds the others up: {why}.")
+    return result.charged[rank], f"Rank {rank} ({mine.host}) holds the others up: {why}."
 
 
-def _imbalance(result: Result) -> Advice | None:
+def _imbalance(result: Result) -> Finding:
     found = slowest(result)
     if found is None or found[1]:
         return None
-    return Advice(
-        "imbalance",
-        result.parts["late"],
+    return result.parts["late"], (
         "Ranks are late in turn: the work of a step differs from rank to rank. Even out batches (length of "
-        "sequences), and keep other programs off the processors.",
+        "sequences), and keep other programs off the processors."
     )
 
 
-def _input(result: Result) -> Advice | None:
+def _input(result: Result) -> Finding:
     with_data = [each for each in result.ranks if each.data is not None]
     if len(with_data) < len(result.ranks):
         return None
     each = sum(rank.data or 0.0 for rank in with_data) / len(with_data)
-    return Advice(
-        "input",
-        each,
+    return each, (
         f"All ranks wait {each / 1e6:.0f} ms a step for data: load in the background (horovod.data), with "
-        "more workers, or prepare the data beforehand.",
+        "more workers, or prepare the data beforehand."
     )
 
 
-def _waiting(result: Result) -> Advice | None:
+def _waiting(result: Result) -> Finding:
     shares = [each.cpu for each in result.ranks if each.cpu is not None]
     if len(shares) < len(result.ranks) or max(shares) >= _IDLE:
         return None
@@ -86,66 +85,58 @@ def _waiting(result: Result) -> Advice | None:
     if found is not None and found[1] and result.charged[found[0]] > _WORTH * result.step:
         return None  # one rank, not all
     mean = sum(shares) / len(shares)
-    return Advice(
-        "idle",
-        (1 - mean) * result.parts["compute"],
+    return (1 - mean) * result.parts["compute"], (
         f"The processors work only {100 * mean:.0f} % of the time between communication: other programs "
         "use them, or the ranks wait, perhaps for data (put the loader into "
-        "\"with hvd.trace('data'):\" to know).",
+        "\"with hvd.trace('data'):\" to know)."
     )
 
 
-def _small(result: Result) -> Advice | None:
+def _small(result: Result) -> Finding:
     if result.small < 8 or result.small < 0.5 * result.operations:
         return None
     # Fused, they would cost about what two cost.
     exposed = sum(result.parts[part] for part in ("queue", "control", "transfer"))
     cost = min(exposed, result.small_seconds * (1 - 2 / result.small))
-    return Advice(
-        "small operations",
-        cost,
+    return cost, (
         f"{result.small:.0f} operations a step have at most 64 KiB: submit tensors before waiting for the "
-        "first (allreduce_async, grouped_allreduce), so that they are fused, or use larger buckets.",
+        "first (allreduce_async, grouped_allreduce), so that they are fused, or use larger buckets."
     )
 
 
-def _network(result: Result) -> Advice | None:
+def _network(result: Result) -> Finding:
     if len(result.hosts) < 2 and result.transport != "tcp":
         return None
     rate = max((each[3] for each in result.classes), default=0.0)
-    return Advice(
-        "network",
-        result.parts["transfer"],
+    return result.parts["transfer"], (
         f"The network carries {result.step_bytes / 1e6:.1f} MB a step at {rate:.3g} GB/s: compress "
         "(hvd.Compression.fp16 halves it), accumulate gradients over several batches, or use a quicker "
-        "interface (--network-interfaces).",
+        "interface (--network-interfaces)."
     )
 
 
-def _names(result: Result) -> Advice | None:
+def _names(result: Result) -> Finding:
     if result.once < 0.5 or result.tensors < 1:
         return None
-    return Advice(
-        "new names",
-        result.parts["queue"] + result.parts["control"],
+    return result.parts["queue"] + result.parts["control"], (
         f"{100 * result.once:.0f} % of the tensors' names come only once, so that nothing is remembered: "
-        "give tensors names that recur in every step.",
+        "give tensors names that recur in every step."
     )
 
 
-RULES: tuple[Callable[[Result], Advice | None], ...] = (
-    _slow_rank,
-    _imbalance,
-    _input,
-    _waiting,
-    _small,
-    _network,
-    _names,
-)
+RULES: dict[str, Callable[[Result], Finding]] = {
+    "slow rank": _slow_rank,
+    "imbalance": _imbalance,
+    "input": _input,
+    "idle": _waiting,
+    "small operations": _small,
+    "network": _network,
+    "new names": _names,
+}
 
 
 def advise(result: Result) -> list[Advice]:
     """The causes that are worth a word, the most costly first, at most three."""
-    found = [advice for rule in RULES if (advice := rule(result)) is not None]
+    found = [Advice(cause, *each) for cause, rule in RULES.items() if (each := rule(result)) is not None]
     worth = [advice for advice in found if advice.cost > _WORTH * result.step]
     return sorted(worth, key=lambda advice: -advice.cost)[:MOST]

@@ -1,8 +1,7 @@
 """Collectives on torch tensors: `import horovod.torch as
 hvd`, then hvd.init() and the functions below."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from horovod import _absent
 from horovod.common import basics as _common
@@ -21,6 +20,9 @@ from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
+if TYPE_CHECKING:
+    from horovod.torch import elastic
+
 __all__ = [
     "Compression",
     "DistributedOptimizer",
@@ -36,11 +38,4 @@ __all__ = [
 __all__ += _common.__all__
 __all__ += _ops.__all__
 
-if TYPE_CHECKING:
-    from horovod.torch import elastic
-else:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        raise _absent.missing_attribute(__name__, name)
+_absent.import_later(__name__, "elastic")  # few programs need it

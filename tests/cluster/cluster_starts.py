@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from cluster_hosts import Hosts
@@ -34,102 +34,48 @@ _PATIENT = {"HOROVOD_START_TIMEOUT": "60", "HOROVOD_GLOO_TIMEOUT_SECONDS": "60"}
 Environment = dict[str, str]
 
 
-def _srun(rank: int, address: str) -> Environment:
-    return {
-        "SLURM_JOB_ID": "7",
-        "SLURM_STEP_ID": "0",
-        "SLURM_PROCID": str(rank),
-        "SLURM_NTASKS": "2",
-        "SLURM_STEP_NODELIST": "host[1-2]",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-        "SLURM_NODEID": str(rank),
-        "SLURM_LOCALID": "0",
-        "SLURMD_NODENAME": f"host{rank + 1}",
-    }
+# By launcher; the names in braces are those of _environment().
+_SRUN = """
+SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID={rank} SLURM_NTASKS=2 SLURM_NODEID={rank} SLURM_LOCALID=0
+SLURM_STEP_NODELIST=host[1-2] SLURM_STEP_TASKS_PER_NODE=1(x2) SLURMD_NODENAME={host}
+"""
+_MPIRUN = """
+OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE=2 PMIX_NAMESPACE=job-7
+OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1
+"""
+_MPIEXEC = "PMI_RANK={rank} PMI_SIZE=2 PMI_JOBID=7 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=1"
+_PMIX = "PMIX_RANK={rank} HOROVOD_SIZE=2 PMIX_NAMESPACE=job-7"
+_TORCHRUN = """
+TORCHELASTIC_RUN_ID=7 RANK={rank} WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
+GROUP_RANK={rank} GROUP_WORLD_SIZE=2 MASTER_ADDR={address} MASTER_PORT=29500
+"""
+_SECRET = "_HOROVOD_SECRET_KEY={key}"
+_PORT = "HOROVOD_GLOO_RENDEZVOUS_PORT={port}"
+_ADDRESS = "HOROVOD_GLOO_RENDEZVOUS_ADDR={address}"
+_KUBERNETES = f"JOB_COMPLETION_INDEX={{rank}} HOROVOD_SIZE=2 {_ADDRESS} {_SECRET}"
+_BY_HAND = f"""
+HOROVOD_RANK={{rank}} HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=0 HOROVOD_LOCAL_SIZE=1
+HOROVOD_CROSS_RANK={{rank}} HOROVOD_CROSS_SIZE=2 HOROVOD_HOSTNAME={{host}}
+HOROVOD_ADDRESSES=172.17.0.1,192.0.2.{{number}} {_ADDRESS} {_PORT} {_SECRET}
+"""
 
 
-def _mpirun(rank: int, address: str) -> Environment:
-    return {
-        "OMPI_COMM_WORLD_RANK": str(rank),
-        "OMPI_COMM_WORLD_SIZE": "2",
-        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-        "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
-        "PMIX_NAMESPACE": "job-7",
-    }
-
-
-def _mpiexec(rank: int, address: str) -> Environment:
-    return {
-        "PMI_RANK": str(rank),
-        "PMI_SIZE": "2",
-        "PMI_JOBID": "7",
-        "MPI_LOCALRANKID": "0",
-        "MPI_LOCALNRANKS": "1",
-    }
-
-
-def _pmix(rank: int, address: str) -> Environment:
-    return {"PMIX_RANK": str(rank), "HOROVOD_SIZE": "2", "PMIX_NAMESPACE": "job-7"}
-
-
-def _torchrun(rank: int, address: str) -> Environment:
-    return {
-        "TORCHELASTIC_RUN_ID": "7",
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "GROUP_RANK": str(rank),
-        "GROUP_WORLD_SIZE": "2",
-        "MASTER_ADDR": address,
-        "MASTER_PORT": "29500",
-    }
-
-
-def _torchrun_with_a_secret(rank: int, address: str) -> Environment:
-    named = {"_HOROVOD_SECRET_KEY": KEY, "HOROVOD_GLOO_RENDEZVOUS_PORT": str(PORT)}
-    return {**_torchrun(rank, address), **named}
-
-
-def _kubernetes(rank: int, address: str) -> Environment:
-    return {
-        "JOB_COMPLETION_INDEX": str(rank),
-        "HOROVOD_SIZE": "2",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
-        "_HOROVOD_SECRET_KEY": KEY,
-    }
-
-
-def _by_hand(rank: int, address: str) -> Environment:
-    return {
-        "HOROVOD_RANK": str(rank),
-        "HOROVOD_SIZE": "2",
-        "HOROVOD_LOCAL_RANK": "0",
-        "HOROVOD_LOCAL_SIZE": "1",
-        "HOROVOD_CROSS_RANK": str(rank),
-        "HOROVOD_CROSS_SIZE": "2",
-        "HOROVOD_HOSTNAME": f"host{rank + 1}",
-        "HOROVOD_ADDRESSES": f"172.17.0.1,192.0.2.{rank + 1}",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": address,
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(PORT),
-        "_HOROVOD_SECRET_KEY": KEY,
-    }
+def _environment(variables: str, rank: int, address: str) -> Environment:
+    """What a rank finds, on host1 or host2; `address` is that of rank 0."""
+    text = variables.format(
+        rank=rank, number=rank + 1, host=f"host{rank + 1}", address=address, port=PORT, key=KEY
+    )
+    return dict(word.split("=", 1) for word in text.split())
 
 
 HOROVODRUN = "horovodrun"
 _HAND = "by hand"
 # Rank 0 tells its addresses by itself, or the user names one.
-FOUND: dict[str, Callable[[int, str], Environment]] = {
-    "srun": _srun,
-    "mpirun": _mpirun,
-    "mpiexec": _mpiexec,
-    "pmix": _pmix,
-    "torchrun": _torchrun,
-}
-NAMED: dict[str, Callable[[int, str], Environment]] = {
-    "kubernetes": _kubernetes,
-    "torchrun with a secret": _torchrun_with_a_secret,
-    _HAND: _by_hand,
+FOUND = {"srun": _SRUN, "mpirun": _MPIRUN, "mpiexec": _MPIEXEC, "pmix": _PMIX, "torchrun": _TORCHRUN}
+NAMED = {
+    "kubernetes": _KUBERNETES,
+    "torchrun with a secret": f"{_TORCHRUN} {_PORT} {_SECRET}",
+    _HAND: _BY_HAND,
 }
 
 
@@ -168,10 +114,10 @@ def started(
                 assert server.stdout is not None and server.stdout.readline() == "ready\n"
             variables = {**FOUND, **NAMED}[way]
             rank = [sys.executable, str(RANK), "well"]
-            processes.append(_start(hosts, 1, home, variables(0, "host1"), rank))
+            processes.append(_start(hosts, 1, home, _environment(variables, 0, "host1"), rank))
             named = address if way in NAMED else "host1"
             mounts = [] if names is None else [(names, Path("/etc/hosts"))]
-            processes.append(_start(hosts, 2, home, variables(1, named), rank, mounts))
+            processes.append(_start(hosts, 2, home, _environment(variables, 1, named), rank, mounts))
         yield Started(*processes[-2:])
     finally:
         for process in processes:

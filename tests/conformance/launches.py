@@ -7,6 +7,8 @@ SEVERAL = [
     f"checks_conformance.py::check_{each}"
     for each in ("groups", "groups_in_place_and_async", "many_in_shuffled_order")
 ]
+# Other parameters for each operation: what is tuned must not change a bit.
+SHUFFLED = {"HOROVOD_AUTOTUNE": "1", "_HOROVOD_AUTOTUNE_SHUFFLE": "1"}
 DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 
 
@@ -24,6 +26,9 @@ LAUNCHES = [
     conformance("groups-2-2-1", 5, HOROVOD_TOPOLOGY="2,2,1"),
     conformance("encrypted-tcp-3", 3, HOROVOD_TRANSPORT="tcp", HOROVOD_ENCRYPTION="data"),
     conformance("encrypted-groups-2-1", 3, HOROVOD_TOPOLOGY="2,1", HOROVOD_ENCRYPTION="data"),
+    conformance("tuned-shm-2", 2, **SHUFFLED, HOROVOD_TRANSPORT="shm"),
+    conformance("tuned-tcp-3", 3, **SHUFFLED, HOROVOD_TRANSPORT="tcp"),
+    conformance("tuned-groups-2-2", 4, **SHUFFLED, HOROVOD_TOPOLOGY="2,2"),
     # Results do not depend on fusion or cache.
     Launch("unfused-2", 2, SEVERAL, {"HOROVOD_FUSION_THRESHOLD": "0"}),
     Launch("uncached-2", 2, SEVERAL, {"HOROVOD_CACHE_CAPACITY": "0"}),

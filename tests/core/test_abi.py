@@ -24,6 +24,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "hvd_tensor": _abi.Tensor,
     "hvd_request": _abi.Request,
     "hvd_summary": _abi.SummaryStruct,
+    "hvd_autotune_options": _abi.AutotuneOptions,
     "hvd_event": _abi.EventStruct,
 }
 # Structs that only native adapters see.

@@ -50,6 +50,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), (path, anchor)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_prose_has_at_most_100_columns(page: Path) -> None:
+    if page.name == "benchmarks.md":
+        pytest.skip("programs write it")
+    no_prose = ("|", "<img", "  <img", "    ")  # tables, pictures, code
+    assert not [
+        text for text in prose(page).splitlines() if len(text) > 100 and not text.startswith(no_prose)
+    ]
+
+
 def test_every_page_is_in_the_navigation() -> None:
     """MkDocs says so, too, but not everybody has it."""
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]

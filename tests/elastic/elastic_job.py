@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -13,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 from runner_util import Launcher
 from util_paths import ROOT, SUPPORT
 
@@ -72,10 +69,7 @@ class Training:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.launcher.family():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.launcher.process.wait(10)
+        self.launcher.destroy()
 
     def set_hosts(self, hosts: str) -> None:
         """What the discovery script prints from now on."""
@@ -85,15 +79,8 @@ class Training:
 
     def finish(self, seconds: float = LIMIT) -> int:
         """Waits for the end, and returns the exit code. Nothing may be left of the job."""
-        try:
-            result = self.launcher.finish(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(
-                f"not ended after {seconds:g} s: {error.stdout!r} {error.stderr!r} {self.notes()}"
-            ) from None
+        result = self.launcher.finish_all(seconds, self.notes)
         self.output = result.stdout + result.stderr
-        print(self.output)  # for the case of a failing test
-        assert self.launcher.family() == []
         return result.returncode
 
     def succeed(self, seconds: float = LIMIT) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras_model import small_model
 from scenario import Scenario, faulty, finished
 
 import horovod.tensorflow as hvd
@@ -15,11 +16,7 @@ tf.config.threading.set_inter_op_parallelism_threads(2)
 scenario = Scenario()
 new_state = faulty(hvd.elastic.TensorFlowKerasState, scenario)
 hvd.init()
-keras.utils.set_random_seed(1234 + scenario.start_rank)  # only sync() makes them the same
-
-model = keras.Sequential(
-    [keras.Input((4,)), keras.layers.Dense(8), keras.layers.BatchNormalization(), keras.layers.Dense(2)]
-)
+model = small_model(scenario.start_rank)
 optimizer = keras.optimizers.Adam(0.01 * hvd.size())
 state = new_state(model, optimizer, epoch=0, batch=0, commits=0, rendezvous=0)
 traces = 0

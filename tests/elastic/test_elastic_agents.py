@@ -15,7 +15,9 @@ from horovod.runner.elastic.agents import ElasticAgents
 from horovod.runner.elastic.plan import ElasticPlan
 from horovod.runner.elastic.state import Limits
 from horovod.runner.launcher.agent_process import AgentProcess
-from horovod.runner.launcher.supervision import Manner
+from horovod.runner.launcher.event_log import EventLog
+from horovod.runner.launcher.stack_requests import StackRequests
+from horovod.runner.launcher.supervision import Manner, Watch
 from horovod.runner.plan.hosts import HostInfo
 
 WORLD = [sys.executable, str(Path(__file__).with_name("program_world.py"))]
@@ -26,7 +28,7 @@ class Agents(ElasticAgents):
 
     def __init__(self, server: RendezvousServer) -> None:
         plan = ElasticPlan(Limits(1, 1), Manner(1.0, 1.0, 9.0), "/", ["true"], lambda *_: {}, b"k")
-        super().__init__(plan, server)
+        super().__init__(plan, server, Watch(EventLog(), StackRequests(lambda: False)))
         self.lost: list[tuple[str, str, bool]] = []
 
     def _start_agent(self, host: str, starting: set[int], attempt: int = 1) -> AgentProcess:

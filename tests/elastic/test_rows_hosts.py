@@ -18,19 +18,32 @@ every_framework = pytest.mark.parametrize(
     ],
 )
 pytestmark = pytest.mark.timeout(300)
-UP_AND_DOWN = {"1": f"{A}:2\n{B}:2\n", "2": f"{B}:2\n"}
+
+
+def up_and_down(slots: int) -> dict[str, str]:
+    """What a discovery script says after the first epochs: A and B, then B."""
+    return {"1": f"{A}:{slots}\n{B}:{slots}\n", "2": f"{B}:{slots}\n"}
+
+
+def grown_and_shrunk(start: Start, framework: str, slots: int) -> Training:
+    """A training that ran on A, on both hosts, and at last on B."""
+    flags = ("-np", str(slots), "--min-np", str(slots), "--max-np", str(2 * slots))
+    job = start(framework, *flags, hosts=f"{A}:{slots}\n", changes=up_and_down(slots))
+    job.succeed()
+    assert job.epochs("start_rank", "size", "hostname") == [
+        (0, slots, A),
+        (0, 2 * slots, A),
+        (slots, slots, B),
+    ]
+    job.check_nothing_was_repeated()
+    return job
 
 
 @pytest.mark.parametrize("framework", ["torch", "keras", pytest.param("tensorflow", marks=pytest.mark.slow)])
 def test_grows_and_loses_its_first_host(start: Start, framework: str) -> None:
     """Row 1."""
-    job = start(
-        framework, "-np", "2", "--min-np", "2", "--max-np", "4", hosts=f"{A}:2\n", changes=UP_AND_DOWN
-    )
-    job.succeed()
-    assert job.epochs("start_rank", "size", "hostname") == [(0, 2, A), (0, 4, A), (2, 2, B)]
+    job = grown_and_shrunk(start, framework, 2)
     assert job.notes("epoch")[-1]["rendezvous"] == 3
-    job.check_nothing_was_repeated()
     first = job.events("generation")[0]["members"][0]
     assert f"{A}[0] ended" in job.output or first["pid"] not in {note["pid"] for note in job.notes("end")}
 
@@ -39,11 +52,7 @@ def test_grows_and_loses_its_first_host(start: Start, framework: str) -> None:
 @pytest.mark.slow
 def test_grows_and_loses_its_first_host_one_slot_each(start: Start, framework: str) -> None:
     """Row 1 with one slot: a world of one grows."""
-    changes = {"1": f"{A}:1\n{B}:1\n", "2": f"{B}:1\n"}
-    job = start(framework, "-np", "1", "--min-np", "1", "--max-np", "2", hosts=f"{A}:1\n", changes=changes)
-    job.succeed()
-    assert job.epochs("start_rank", "size") == [(0, 1), (0, 2), (1, 1)]
-    job.check_nothing_was_repeated()
+    grown_and_shrunk(start, framework, 1)
 
 
 @every_framework
@@ -62,11 +71,11 @@ def test_a_host_leaves(start: Start, framework: str) -> None:
 def test_the_reset_limit(start: Start, framework: str) -> None:
     """Row 10."""
     flags = ("-np", "2", "--min-np", "2", "--max-np", "4")
-    job = start(framework, *flags, "--reset-limit", "1", hosts=f"{A}:2\n", changes=UP_AND_DOWN)
+    job = start(framework, *flags, "--reset-limit", "1", hosts=f"{A}:2\n", changes=up_and_down(2))
     assert job.finish() == 1
     assert "exceeded limit: 1" in job.output
     assert job.sizes()[:2] == [2, 4]
-    job = start(framework, *flags, "--reset-limit", "2", hosts=f"{A}:2\n", changes=UP_AND_DOWN)
+    job = start(framework, *flags, "--reset-limit", "2", hosts=f"{A}:2\n", changes=up_and_down(2))
     job.succeed()
     assert job.sizes() == [2, 4, 2]
 

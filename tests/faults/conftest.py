@@ -24,7 +24,7 @@ def start(tmp_path: Path) -> Iterator[StartJob]:
 
     yield start_job
     for job in jobs:
-        job.destroy()
+        job.launcher.destroy()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import subprocess
@@ -11,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-import psutil
 from fault_notes import Notes
 from runner_util import Launcher
 from util_paths import SUPPORT
@@ -58,24 +56,10 @@ class Job:
         )
 
     def finish(self, seconds: float) -> subprocess.CompletedProcess[str]:
-        """Waits for the end, prints the output for the case of a failing test, and looks for leftovers."""
-        try:
-            result = self.launcher.finish(seconds)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(
-                f"not ended after {seconds:g} s: {error.stdout!r} {error.stderr!r}"
-            ) from None
-        print(result.stdout, result.stderr, sep="\n--- stderr ---\n")
-        assert self.launcher.family() == []
+        """Waits for the end, and looks for leftovers."""
+        result = self.launcher.finish_all(seconds)
         self.check_no_files()
         return result
-
-    def destroy(self) -> None:
-        """Ends what is left of a job that did not go as planned."""
-        for process in self.launcher.family():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        self.launcher.process.wait(10)
 
     def check_no_files(self) -> None:
         """Nothing in the job's own temporary directory, and nothing of ours in /dev/shm."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from util_expect import raises
+from util_expect import raises, refused_splits
 
 import horovod.numpy as hvd
 from horovod import _core
@@ -118,23 +118,9 @@ def check_operations_that_are_not_allowed() -> None:
 
 def check_bad_splits() -> None:
     size = hvd.size()
-    array = np.ones((size, 2))
-    for splits in (
-        [1] * (size + 1),
-        [size] * size,
-        [-1] * size,
-        np.ones((size, 1), np.int32),
-        np.ones(size, np.int64),
-    ):
-        with raises(ValueError):
-            hvd.alltoall(array, splits=splits)
-    with raises(ValueError):
-        hvd.alltoall(np.ones(size + 1))
-    # Un-named calls that were refused do not count: the next one matches even if only one rank was refused.
-    if hvd.rank() == 0:
-        with raises(ValueError):
-            hvd.alltoall(array, splits=[5] * size)
-    assert hvd.alltoall(array).shape == (size, 2)
+    arrays = [np.ones((size, 1), np.int32), np.ones(size, np.int64)]
+    lists = [[1] * (size + 1), [size] * size, [-1] * size]
+    refused_splits(hvd, np.ones((size, 2)), [*lists, *arrays], uneven=np.ones(size + 1))
     still_works()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -14,51 +15,44 @@ from horovod.runner.launch import run_commandline
 
 MIB = 1024 * 1024
 
-# Flag, its value (None: it has none), the variable and its value in every worker.
-ON: list[tuple[str, str | None, str, str]] = [
-    ("--fusion-threshold-mb", "32", "HOROVOD_FUSION_THRESHOLD", str(32 * MIB)),
-    ("--cycle-time-ms", "3.5", "HOROVOD_CYCLE_TIME", "3.5"),
-    ("--cache-capacity", "2048", "HOROVOD_CACHE_CAPACITY", "2048"),
-    ("--hierarchical-allreduce", None, "HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
-    ("--hierarchical-allgather", None, "HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
-    ("--torus-allreduce", None, "HOROVOD_TORUS_ALLREDUCE", "1"),
-    ("--autotune", None, "HOROVOD_AUTOTUNE", "1"),
-    ("--autotune-log-file", "tune.csv", "HOROVOD_AUTOTUNE_LOG", "tune.csv"),
-    ("--autotune-warmup-samples", "4", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "4"),
-    ("--autotune-steps-per-sample", "5", "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "5"),
-    ("--autotune-bayes-opt-max-samples", "6", "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "6"),
-    ("--autotune-gaussian-process-noise", "0.3", "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.3"),
-    ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
-    ("--timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "1"),
-    ("--no-stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "1"),
-    ("--stall-stacks", None, "HOROVOD_STALL_STACKS", "1"),
-    ("--stall-check-warning-time-seconds", "70", "HOROVOD_STALL_CHECK_TIME_SECONDS", "70.0"),
-    ("--stall-check-shutdown-time-seconds", "80", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "80.0"),
-    ("--mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "1"),
-    ("--num-nccl-streams", "3", "HOROVOD_NUM_NCCL_STREAMS", "3"),
-    ("--thread-affinity", "1,0", "HOROVOD_THREAD_AFFINITY", "1,0"),
-    ("--gloo-timeout-seconds", "44", "HOROVOD_GLOO_TIMEOUT_SECONDS", "44.0"),
-    ("--start-timeout", "55", "HOROVOD_START_TIMEOUT", "55.0"),
-    ("--term-grace-period", "20", "HOROVOD_TERM_GRACE_PERIOD", "20.0"),
-    ("--elastic-timeout", "90", "HOROVOD_ELASTIC_TIMEOUT", "90.0"),
-    ("--env-exclude", "MY_*,OTHER", "HOROVOD_ENV_EXCLUDE", "MY_*,OTHER"),
-    ("--log-level", "ERROR", "HOROVOD_LOG_LEVEL", "error"),
-    ("--log-without-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "1"),
-    ("--tcp", None, "NCCL_IB_DISABLE", "1"),
-    ("--network-interfaces", "lo", "HOROVOD_GLOO_IFACE", "lo"),
-]
-OFF: list[tuple[str, str | None, str, str]] = [
-    ("--no-hierarchical-allreduce", None, "HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
-    ("--no-hierarchical-allgather", None, "HOROVOD_HIERARCHICAL_ALLGATHER", "0"),
-    ("--no-torus-allreduce", None, "HOROVOD_TORUS_ALLREDUCE", "0"),
-    ("--timeline-filename", "trace.json", "HOROVOD_TIMELINE", "trace.json"),
-    ("--no-timeline-mark-cycles", None, "HOROVOD_TIMELINE_MARK_CYCLES", "0"),
-    ("--stall-check", None, "HOROVOD_STALL_CHECK_DISABLE", "0"),
-    ("--no-stall-stacks", None, "HOROVOD_STALL_STACKS", "0"),
-    ("--no-mpi-threads-disable", None, "HOROVOD_MPI_THREADS_DISABLE", "0"),
-    ("--log-with-timestamp", None, "HOROVOD_LOG_HIDE_TIME", "0"),
-    ("--network-interface", "lo", "NCCL_SOCKET_IFNAME", "lo"),
-]
+# Flags, which set the variable of the same name to the value that follows, or to 1, or 0 for a "no"; but for
+# those below.
+ON = """
+--fusion-threshold-mb 32 --cycle-time-ms 3.5 --cache-capacity 2048
+--hierarchical-allreduce --hierarchical-allgather --torus-allreduce
+--autotune --autotune-log-file tune.csv --autotune-warmup-samples 4 --autotune-steps-per-sample 5
+--autotune-bayes-opt-max-samples 6 --autotune-gaussian-process-noise 0.3
+--timeline-filename trace.json --timeline-mark-cycles
+--no-stall-check --stall-check-warning-time-seconds 70 --stall-check-shutdown-time-seconds 80
+--stall-stacks --mpi-threads-disable --num-nccl-streams 3 --thread-affinity 1,0 --gloo-timeout-seconds 44
+--start-timeout 55 --term-grace-period 20 --elastic-timeout 90 --env-exclude MY_*,OTHER
+--log-level ERROR --log-without-timestamp --tcp --network-interfaces lo
+"""
+OFF = """
+--no-hierarchical-allreduce --no-hierarchical-allgather --no-torus-allreduce
+--timeline-filename trace.json --no-timeline-mark-cycles --stall-check --no-stall-stacks
+--no-mpi-threads-disable --log-with-timestamp --network-interface lo
+"""
+OTHERWISE = {
+    "--fusion-threshold-mb": f"HOROVOD_FUSION_THRESHOLD={32 * MIB}",
+    "--cycle-time-ms": "HOROVOD_CYCLE_TIME=3.5",
+    "--autotune-log-file": "HOROVOD_AUTOTUNE_LOG=tune.csv",
+    "--timeline-filename": "HOROVOD_TIMELINE=trace.json",
+    "--stall-check": "HOROVOD_STALL_CHECK_DISABLE=0",
+    "--no-stall-check": "HOROVOD_STALL_CHECK_DISABLE=1",
+    "--stall-check-warning-time-seconds": "HOROVOD_STALL_CHECK_TIME_SECONDS=70.0",
+    "--stall-check-shutdown-time-seconds": "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=80.0",
+    "--gloo-timeout-seconds": "HOROVOD_GLOO_TIMEOUT_SECONDS=44.0",
+    "--start-timeout": "HOROVOD_START_TIMEOUT=55.0",
+    "--term-grace-period": "HOROVOD_TERM_GRACE_PERIOD=20.0",
+    "--elastic-timeout": "HOROVOD_ELASTIC_TIMEOUT=90.0",
+    "--log-level": "HOROVOD_LOG_LEVEL=error",
+    "--log-without-timestamp": "HOROVOD_LOG_HIDE_TIME=1",
+    "--log-with-timestamp": "HOROVOD_LOG_HIDE_TIME=0",
+    "--tcp": "NCCL_IB_DISABLE=1",
+    "--network-interfaces": "HOROVOD_GLOO_IFACE=lo",
+    "--network-interface": "NCCL_SOCKET_IFNAME=lo",
+}
 DEPRECATED = [("--log-hide-timestamp", "1"), ("--no-log-hide-timestamp", "0")]
 
 # Flags that change no variable; other tests show what they do.
@@ -68,8 +62,8 @@ OTHERS = """
 --mpi-args --binding-args -prefix-timestamp --prefix-output-with-timestamp
 --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --reset-limit --blacklist-cooldown-range
 --host-discovery-script --failures-before-blacklist --preemption-grace --events-file --commit-dir
---dashboard --dashboard-address --report --top --timeline --event-log --no-event-log
---jobs --stack-dump --doctor
+--doctor --jobs --top --stack-dump --timeline --dashboard --dashboard-address --report
+--event-log --no-event-log
 """
 
 FILE = """
@@ -126,8 +120,16 @@ FROM_FILE = {
 }
 
 
-def words(table: list[tuple[str, str | None, str, str]]) -> list[str]:
-    return [word for flag, value, _, _ in table for word in (flag, value) if word is not None]
+def variables(flags: str) -> dict[str, tuple[str, str]]:
+    """What every worker has by each flag: name and value."""
+    result = {}
+    for flag, value in re.findall(r"(--\S+)(?:\s+([^-\s]\S*))?", flags):
+        word = flag.removeprefix("--")
+        name = f"HOROVOD_{word.removeprefix('no-').replace('-', '_').upper()}"
+        usual = f"{name}={value or int(not word.startswith('no-'))}"
+        name, _, value = OTHERWISE.get(flag, usual).partition("=")
+        result[flag] = (name, value)
+    return result
 
 
 def environments(*argv: str, env: dict[str, str] | None = None) -> list[dict[str, str]]:
@@ -144,16 +146,16 @@ def environments(*argv: str, env: dict[str, str] | None = None) -> list[dict[str
 
 
 def test_no_flag_is_missed() -> None:
-    tested = {flag for flag, *_ in (*ON, *OFF)} | {flag for flag, _ in DEPRECATED}
+    tested = {*variables(ON), *variables(OFF)} | {flag for flag, _ in DEPRECATED}
     known = {"-n", "--dry-run", "--grace-period"}  # our own
     assert tested | set(OTHERS.split()) | known == set(FlagParser()._actions)
     assert {knob.env for knob in KNOBS if knob.key} == set(FROM_FILE)
 
 
-@pytest.mark.parametrize("table", [ON, OFF], ids=["on", "off"])
-def test_flags(table: list[tuple[str, str | None, str, str]]) -> None:
-    for rank, env in enumerate(environments(*words(table))):
-        for flag, _, name, value in table:
+@pytest.mark.parametrize("flags", [ON, OFF], ids=["on", "off"])
+def test_flags(flags: str) -> None:
+    for rank, env in enumerate(environments(*flags.split())):
+        for flag, (name, value) in variables(flags).items():
             assert env.get(name) == value, (rank, flag)
         # And what is always there.
         assert env["HOROVOD_CONTROLLER"] == env["HOROVOD_CPU_OPERATIONS"] == "gloo"
@@ -170,7 +172,10 @@ def test_without_flags_nothing_is_touched() -> None:
     for env in environments(env=inherited):
         assert env["HOROVOD_CACHE_CAPACITY"] == "77" and env["HOROVOD_GLOO_IFACE"] == "eth7"
         assert env["MINE"] == "x" and "OLDPWD" not in env
-        set_here = {name for _, _, name, _ in ON} - {"HOROVOD_CACHE_CAPACITY", "HOROVOD_GLOO_IFACE"}
+        set_here = {name for name, _ in variables(ON).values()} - {
+            "HOROVOD_CACHE_CAPACITY",
+            "HOROVOD_GLOO_IFACE",
+        }
         assert not set_here & set(env)
 
 

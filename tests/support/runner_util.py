@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -88,6 +89,27 @@ class Launcher:
             out.decode(errors="replace"),
             err.decode(errors="replace"),
         )
+
+    def finish_all(
+        self, seconds: float, details: Callable[[], object] = str
+    ) -> subprocess.CompletedProcess[str]:
+        """finish() in time, or an AssertionError with the output and `details`; nothing may be left."""
+        try:
+            result = self.finish(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(
+                f"not ended after {seconds:g} s: {error.stdout!r} {error.stderr!r} {details()}"
+            ) from None
+        print(result.stdout, result.stderr, sep="\n--- stderr ---\n")  # for the case of a failing test
+        assert self.family() == []
+        return result
+
+    def destroy(self) -> None:
+        """Ends what is left of a job that did not go as planned."""
+        for process in self.family():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.process.wait(10)
 
     def family(self) -> list[psutil.Process]:
         """Living processes with the marker, the launcher among them."""

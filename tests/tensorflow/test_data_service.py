@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from util_packages import Lazy, needs
 from util_paths import ROOT
 
 from horovod._bootstrap.identity import Identity
+from horovod._net import connector
 from horovod.common.exceptions import HorovodInternalError
 from horovod.numpy import shutdown
 
@@ -107,23 +107,22 @@ def test_a_compute_job_of_another_launcher(tmp_path: Path) -> None:
 def test_someone_in_between_is_noticed(forth: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the way to the registry: what was changed, or comes from another connection, is an error."""
     handshake = 80 if forth else 72
-    connect = socket.create_connection
+    connect = connector.open_socket
     recorded: list[bytes] = []
 
     def ask(change: Callable[[bytes], bytes]) -> None:
         def meddle(kind: str, towards: bool, before: int, data: bytes) -> bytes:
             return change(data) if towards == forth and before >= handshake else data
 
-        def divert(endpoint: tuple[str, int], timeout: float | None = None) -> socket.socket:
-            is_client = threading.current_thread() is threading.main_thread()
-            return connect(relay.address if is_client else endpoint, timeout)
+        def divert(endpoint: tuple[str, int], timeout: float) -> socket.socket:
+            return connect(relay.address, timeout)
 
         with (
             compute_registry.ComputeRegistry(config().key, ["127.0.0.1"], 1, 1) as registry,
             Relay(registry.endpoints[0], meddle) as relay,
             monkeypatch.context() as diverted,
         ):
-            diverted.setattr(socket, "create_connection", divert)
+            diverted.setattr(connector, "open_socket", divert)
             try:
                 client = config(addresses={"lo": registry.endpoints}).compute_client()
                 client.register_dispatcher(0, "grpc://192.0.2.1:5")

@@ -36,6 +36,7 @@ def in_torch(loader: BaseDataLoader) -> None:
     torch.set_num_threads(1)
     model = torch.nn.Linear(4, 1)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01), model.named_parameters())
+    hvd.barrier()  # loaders that begin at different times would make one rank wait for the other's
     for x, y in loader:
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(x), y).backward()
@@ -48,12 +49,14 @@ def in_keras(loader: BaseDataLoader) -> None:
     import keras
 
     import horovod.keras as hvd
+    from horovod.torch import barrier
 
     hvd.init()
     torch.set_num_threads(1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    barrier()
     model.fit(iter(loader), steps_per_epoch=STEPS, callbacks=callbacks, verbose=0)
     assert hvd.metrics()["steps_total"] == STEPS
     hvd.shutdown()

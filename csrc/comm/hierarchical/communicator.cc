@@ -11,8 +11,6 @@ namespace {
 
 // Another member of the host takes part in the exchange with the other hosts for each of these.
 constexpr size_t kShareBytes = 8 << 10;
-// What an allreduce exchanges at a time: long for the network, short for the work within the host.
-constexpr size_t kChunkBytes = 8 << 20;
 // How much memory the hosts' results of a reducescatter may take.
 constexpr size_t kStagingBytes = 16 << 20;
 constexpr size_t kSmallestRound = 64 << 10;
@@ -62,12 +60,14 @@ size_t round_bytes(const HierarchicalLayout& layout) {
 }  // namespace
 
 HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Channels channels,
-                                                   std::vector<std::byte>& staging, SideThread& network)
+                                                   std::vector<std::byte>& staging, SideThread& network,
+                                                   const Tuning& tuning)
     : layout_(std::move(layout)),
       channels_(std::move(channels)),
       round_bytes_(round_bytes(layout_)),
       staging_(staging),
-      network_(network) {}
+      network_(network),
+      tuning_(tuning) {}
 
 Status HierarchicalCommunicator::barrier() {
   Status status = channels_.local->barrier();
@@ -79,7 +79,8 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
   const size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
   Cursor input(in), output(out);
-  if (bytes >= 2 * kChunkBytes) return allreduce_chunks(reduction, input, output, bytes);
+  if (bytes >= 2 * static_cast<size_t>(tuning_.block_bytes))
+    return allreduce_chunks(reduction, input, output, bytes);
   const Shared all = cut(input, output, bytes);
   Status status = combine_within_host(reduction, all);
   if (status.ok()) status = exchange(reduction, all);
@@ -90,7 +91,8 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
 // before is shared out.
 Status HierarchicalCommunicator::allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out,
                                                   size_t bytes) {
-  const size_t chunks = bytes / kChunkBytes;
+  // Long for the network, short for the work within the host.
+  const size_t chunks = bytes / static_cast<size_t>(tuning_.block_bytes);
   const size_t length = round_up(chunk_count(bytes, chunks), 64);
   Shared before;
   Status status;

@@ -13,6 +13,7 @@
 #include "comm/hierarchical/layout.h"
 #include "comm/hierarchical/side_thread.h"
 #include "comm/pieces.h"
+#include "comm/tuning.h"
 
 namespace hvd {
 
@@ -24,9 +25,9 @@ class HierarchicalCommunicator final : public Communicator {
     std::unique_ptr<Communicator> flat;                // all members
   };
   // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
-  // time.
+  // time; `tuning` may change from one to the next.
   HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging,
-                           SideThread& network);
+                           SideThread& network, const Tuning& tuning);
 
   int rank() const override { return layout_.rank(); }
   int size() const override { return layout_.size(); }
@@ -62,6 +63,7 @@ class HierarchicalCommunicator final : public Communicator {
   const size_t round_bytes_;  // of each rank's share in a round of reducescatter
   std::vector<std::byte>& staging_;
   SideThread& network_;
+  const Tuning& tuning_;
 };
 
 }  // namespace hvd

@@ -7,16 +7,15 @@
 #include <mutex>
 #include <thread>
 
+#include "base/not_copied.h"
 #include "base/status.h"
 
 namespace hvd {
 
-class SideThread {
+class SideThread : NotCopied {
  public:
   SideThread() = default;
   ~SideThread();  // waits for what is under way
-  SideThread(const SideThread&) = delete;
-  SideThread& operator=(const SideThread&) = delete;
 
   // Starts `work`, which must end by itself when the engine aborts. Not before the former was waited for.
   void start(std::function<Status()> work);

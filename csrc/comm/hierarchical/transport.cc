@@ -1,6 +1,7 @@
 #include "comm/transport.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "comm/hierarchical/communicator.h"
@@ -46,12 +47,22 @@ class HierarchicalTransport final : public Transport {
     }
     channels.flat = tcp_->open(id, members);
     return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_,
-                                                      network_);
+                                                      network_, tuning_);
   }
 
   void reset(int id) override {
     if (shm_ != nullptr) shm_->reset(id);
     tcp_->reset(id);
+  }
+
+  void tune(const Tuning& tuning) override {
+    if (shm_ != nullptr) shm_->tune(tuning);
+    tcp_->tune(tuning);
+    tuning_ = tuning;
+  }
+  unsigned tuned_parts() const override {
+    const bool alone = std::set<int>(hosts_.begin(), hosts_.end()).size() == hosts_.size();
+    return alone ? kTunesMesh : kTunesShm | kTunesMesh | kTunesHosts;
   }
 
  private:
@@ -71,6 +82,7 @@ class HierarchicalTransport final : public Transport {
   std::unique_ptr<Transport> shm_;  // null: this rank is alone on its host
   std::vector<std::byte> staging_;
   SideThread network_;
+  Tuning tuning_;
 };
 
 }  // namespace

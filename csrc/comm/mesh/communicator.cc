@@ -7,11 +7,9 @@ namespace hvd {
 
 namespace {
 
-// Up to here every rank sends its whole input to all: one message each instead of two.
-constexpr size_t kWholeBytes = 16 << 10;
-constexpr size_t kWholeTotal = 128 << 10;  // over all ranks
+// What every rank sends whole to all, in one message each instead of two, may be so much more over all ranks.
+constexpr size_t kWholeRanks = 8;
 constexpr size_t kRelayBytes = 128 << 10;  // from here on a broadcast is relayed
-constexpr size_t kChunk = 256 << 10;
 constexpr size_t kStagingBytes = 32 << 20;
 
 Share share_of(const Pieces& pieces) { return {Cursor(pieces), total_bytes(pieces)}; }
@@ -35,17 +33,16 @@ std::vector<Share> split(const Pieces& pieces, size_t bytes, size_t element, int
   return shares;
 }
 
-size_t staging_chunk(int size) { return std::min(kChunk, kStagingBytes / size / 64 * 64); }
-
 }  // namespace
 
-MeshCommunicator::MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size,
-                                   std::vector<std::byte>& staging)
-    : rank_(rank), size_(size), staging_(staging), exchange_(std::move(exchange)) {}
+MeshCommunicator::MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, Shared& shared)
+    : rank_(rank), size_(size), shared_(shared), exchange_(std::move(exchange)) {}
+
+size_t MeshCommunicator::staging_chunk() const { return std::min(chunk(), kStagingBytes / size_ / 64 * 64); }
 
 std::byte* MeshCommunicator::staging(size_t bytes) {
-  if (staging_.size() < bytes) staging_.resize(bytes);
-  return staging_.data();
+  if (shared_.staging.size() < bytes) shared_.staging.resize(bytes);
+  return shared_.staging.data();
 }
 
 Status MeshCommunicator::direct(std::vector<Share> out, std::vector<Share> in) {
@@ -63,7 +60,8 @@ Status MeshCommunicator::barrier() {
 Status MeshCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
-  bool whole = bytes <= kWholeBytes && bytes * size_ <= kWholeTotal;
+  const auto limit = static_cast<size_t>(shared_.tuning.whole_bytes);
+  bool whole = bytes <= limit && bytes * size_ <= kWholeRanks * limit;
   return whole ? allreduce_whole(reduction, in, out, bytes) : allreduce_shared(reduction, in, out, bytes);
 }
 
@@ -89,7 +87,7 @@ Status MeshCommunicator::allreduce_whole(const Reduction& reduction, const Piece
 
 Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                           size_t bytes) {
-  const size_t chunk = staging_chunk(size_);
+  const size_t chunk = staging_chunk();
   std::vector<Share> outputs = split(out, bytes, size_of(reduction.type), size_);
   ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place,
                   outputs, staging(chunk * size_), chunk);
@@ -98,7 +96,7 @@ Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Piec
 
 Status MeshCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
                                        const Pieces& out) {
-  const size_t chunk = staging_chunk(size_);
+  const size_t chunk = staging_chunk();
   ReducePlan plan(reduction, rank_, shares_of(in), Cursor(out), {}, staging(chunk * size_), chunk);
   return exchange_->run(plan);
 }
@@ -111,7 +109,7 @@ Status MeshCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& 
 Status MeshCommunicator::broadcast(const Pieces& data, int root) {
   Share all = share_of(data);
   if (size_ > 2 && all.bytes >= kRelayBytes) {
-    RelayPlan plan(rank_, size_, root, data, kChunk);
+    RelayPlan plan(rank_, size_, root, data, chunk());
     return exchange_->run(plan);
   }
   std::vector<Share> out(size_), in(size_);

@@ -9,13 +9,19 @@
 #include "comm/communicator.h"
 #include "comm/mesh/exchange.h"
 #include "comm/mesh/plans.h"
+#include "comm/tuning.h"
 
 namespace hvd {
 
 class MeshCommunicator final : public Communicator {
  public:
-  // `staging` belongs to the transport and serves one collective at a time; it grows when needed.
-  MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, std::vector<std::byte>& staging);
+  // What a transport shares among its communicators: memory that serves one collective at a time and grows
+  // when needed, and how they cut their data.
+  struct Shared {
+    std::vector<std::byte> staging;
+    Tuning tuning;
+  };
+  MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, Shared& shared);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -31,10 +37,12 @@ class MeshCommunicator final : public Communicator {
   Status allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
   Status direct(std::vector<Share> out, std::vector<Share> in);
   std::byte* staging(size_t bytes);
+  size_t chunk() const { return static_cast<size_t>(shared_.tuning.mesh_chunk); }
+  size_t staging_chunk() const;  // shrinks with many ranks
 
   const int rank_;
   const int size_;
-  std::vector<std::byte>& staging_;
+  Shared& shared_;
   const std::unique_ptr<Exchange> exchange_;
 };
 

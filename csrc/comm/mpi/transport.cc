@@ -24,18 +24,20 @@ class MpiTransport final : public Transport {
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
     return std::make_unique<MeshCommunicator>(
-        std::make_unique<MpiExchange>(*calls_, messages_, members, own, abort_), own, size, staging_);
+        std::make_unique<MpiExchange>(*calls_, messages_, members, own, abort_), own, size, shared_);
   }
 
   // Every message is consumed in its collective: nothing is left for the next.
   void reset(int) override {}
+  void tune(const Tuning& tuning) override { shared_.tuning = tuning; }
+  unsigned tuned_parts() const override { return kTunesMesh; }
 
  private:
   const std::unique_ptr<MpiCalls> calls_;
   const int rank_;
   const AbortSignal& abort_;
   std::vector<MpiMessages> messages_;
-  std::vector<std::byte> staging_;
+  MeshCommunicator::Shared shared_;
 };
 
 }  // namespace

@@ -5,13 +5,15 @@
 namespace hvd {
 
 ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, int id,
-                                 std::vector<int> members, int rank, const AbortSignal& abort)
+                                 std::vector<int> members, int rank, const AbortSignal& abort,
+                                 const Tuning& tuning)
     : segment_(segment),
       members_(std::move(members)),
       group_(std::make_shared<ShmGroup>(segment_, id, members_, rank, abort)),
       rank_(group_->rank()),
       size_(group_->size()),
       sub_bytes_(segment_.sub_slot_bytes(size_)),
+      tuning_(tuning),
       protocol_(group_, staging),
       sources_(members_.size()) {}
 

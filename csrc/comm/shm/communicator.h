@@ -7,13 +7,15 @@
 
 #include "comm/pieces.h"
 #include "comm/shm/group.h"
+#include "comm/tuning.h"
 
 namespace hvd {
 
 class ShmCommunicator final : public Communicator {
  public:
+  // `tuning` is the transport's and may change from one collective to the next.
   ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, int id, std::vector<int> members,
-                  int rank, const AbortSignal& abort);
+                  int rank, const AbortSignal& abort, const Tuning& tuning);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -52,7 +54,11 @@ class ShmCommunicator final : public Communicator {
   }
 
   // Pipeline memory. What a member has for everybody takes a slot as a whole, in chunks of this size.
-  size_t chunk_bytes() const { return std::min<size_t>(size_ * sub_bytes_, 128 << 10); }
+  size_t chunk_bytes() const { return std::min<size_t>(size_ * part_bytes(), 128 << 10); }
+  // What one has for another, in chunks of this.
+  size_t part_bytes() const {
+    return std::max<size_t>(sub_bytes_ / static_cast<size_t>(tuning_.slot_parts) / 64 * 64, 64);
+  }
   std::byte* slot(int member, uint32_t step) const {
     return segment_.ring(members_[member]) + (step % kSlots) * size_ * sub_bytes_;
   }
@@ -73,6 +79,7 @@ class ShmCommunicator final : public Communicator {
   const int rank_;  // within members_
   const int size_;
   const size_t sub_bytes_;
+  const Tuning& tuning_;
   ShmProtocol<ShmGroup> protocol_;
   std::vector<std::byte*> sources_;
 };

@@ -113,7 +113,7 @@ bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::ve
       to_send[member] = 0;
     }
   } else {
-    steps = chunk_count(*std::max_element(to_send.begin(), to_send.end()), sub_bytes_);
+    steps = chunk_count(*std::max_element(to_send.begin(), to_send.end()), part_bytes());
   }
   std::memcpy(inline_bytes(rank_), &steps, sizeof steps);
   protocol_.show();
@@ -143,13 +143,13 @@ bool ShmCommunicator::alltoall_pipelined(const std::vector<Pieces>& in, const st
     for (int i = 1; i < size_; ++i) {
       int member = after(i);
       gather(input[member], sub_slot(step, input_for(rank_, member)),
-             Chunk(to_send[member], sub_bytes_, k).bytes);
+             Chunk(to_send[member], part_bytes(), k).bytes);
     }
   };
   auto take = [&](uint32_t k, uint32_t step, int member) {
     if (member == rank_) return;
     scatter(sub_slot(step, input_for(member, rank_)), output[member],
-            Chunk(to_come[member], sub_bytes_, k).bytes);
+            Chunk(to_come[member], part_bytes(), k).bytes);
   };
   return protocol_.move(steps, -1, publish, take);
 }

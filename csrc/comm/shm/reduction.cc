@@ -9,7 +9,9 @@ namespace hvd {
 namespace {
 
 // The one-shot exchange reads every member's whole input, so its limit falls with their number.
-size_t once_limit(int size) { return std::clamp<size_t>((128 << 10) / size, 4 << 10, kOnceBytes); }
+size_t once_limit(const Tuning& tuning, int size) {
+  return std::clamp<size_t>(static_cast<size_t>(tuning.once_total) / size, 4 << 10, kOnceBytes);
+}
 
 }  // namespace
 
@@ -18,8 +20,8 @@ size_t once_limit(int size) { return std::clamp<size_t>((128 << 10) / size, 4 <<
 Status ShmCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
-  return outcome(bytes <= once_limit(size_) ? allreduce_once(reduction, in, out, bytes)
-                                            : allreduce_pipelined(reduction, in, out, bytes));
+  return outcome(bytes <= once_limit(tuning_, size_) ? allreduce_once(reduction, in, out, bytes)
+                                                     : allreduce_pipelined(reduction, in, out, bytes));
 }
 
 bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out,
@@ -39,7 +41,7 @@ bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& i
 // Step k has a chunk for each member, who reduces it.
 bool ShmCommunicator::allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                           size_t bytes) {
-  const uint32_t steps = chunk_count(bytes, sub_bytes_ * size_);
+  const uint32_t steps = chunk_count(bytes, part_bytes() * size_);
   const size_t length = round_up(chunk_count(bytes, static_cast<size_t>(steps) * size_), 64);
   auto chunk_of = [&](uint32_t k, int member) {
     return Chunk(bytes, length, static_cast<size_t>(k) * size_ + member);
@@ -109,8 +111,9 @@ bool ShmCommunicator::reducescatter_pipelined(const Reduction& reduction, const 
                                               const Pieces& out, size_t largest) {
   std::vector<Cursor> input = cursors_of(in);
   const std::vector<size_t> bytes = bytes_of(in);
-  const uint32_t steps = chunk_count(largest, sub_bytes_);
-  auto chunk = [&](int member, uint32_t k) { return Chunk(bytes[member], sub_bytes_, k).bytes; };
+  const size_t part = part_bytes();
+  const uint32_t steps = chunk_count(largest, part);
+  auto chunk = [&](int member, uint32_t k) { return Chunk(bytes[member], part, k).bytes; };
   Cursor output(out);
   auto publish = [&](uint32_t k, uint32_t step) {
     for (int i = 1; i < size_; ++i) {

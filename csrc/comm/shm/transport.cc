@@ -20,10 +20,13 @@ class ShmTransport final : public Transport {
       : segment_(memory, size, sub_slot_bytes(size)), rank_(rank), abort_(abort) {}
 
   const char* name() const override { return "shm"; }
+  void tune(const Tuning& tuning) override { tuning_ = tuning; }
+  unsigned tuned_parts() const override { return kTunesShm; }
 
   std::unique_ptr<Communicator> open(int id, std::vector<int> members) override {
     if (members.size() == 1) return make_single_communicator();
-    return std::make_unique<ShmCommunicator>(segment_, staging_, id, std::move(members), rank_, abort_);
+    return std::make_unique<ShmCommunicator>(segment_, staging_, id, std::move(members), rank_, abort_,
+                                             tuning_);
   }
 
   void reset(int id) override {
@@ -37,6 +40,7 @@ class ShmTransport final : public Transport {
   StagingUse<ShmGroup> staging_;
   const int rank_;
   const AbortSignal& abort_;
+  Tuning tuning_;
 };
 
 }  // namespace

@@ -6,12 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/not_copied.h"
 #include "base/status.h"
 
 namespace hvd {
 
 // One direction of a connection. Every message has its number as nonce, so both ends must count alike.
-class Cipher {
+class Cipher : NotCopied {
  public:
   static constexpr size_t kTagBytes = 16;
   using Key = std::array<uint8_t, 32>;
@@ -22,8 +23,6 @@ class Cipher {
   // Throws std::runtime_error if it is not available.
   Cipher(const Key& key, bool encrypts);
   ~Cipher();
-  Cipher(const Cipher&) = delete;
-  Cipher& operator=(const Cipher&) = delete;
 
   // A message is begun, added to in parts, and finished. `out` has the size of `in`. All false on failure.
   bool begin();

@@ -75,11 +75,13 @@ class TcpTransport final : public Transport {
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
     return std::make_unique<MeshCommunicator>(std::make_unique<TcpExchange>(std::move(links), own, abort_),
-                                              own, size, staging_);
+                                              own, size, shared_);
   }
 
   // Connections carry no state from one collective to the next that depends on the communicator.
   void reset(int) override {}
+  void tune(const Tuning& tuning) override { shared_.tuning = tuning; }
+  unsigned tuned_parts() const override { return kTunesMesh; }
 
  private:
   Traffic traffic_;
@@ -87,7 +89,7 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<SecureLink>> secure_;  // of each peer, or null
   int rank_;
   const AbortSignal& abort_;
-  std::vector<std::byte> staging_;
+  MeshCommunicator::Shared shared_;
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 
@@ -23,13 +23,8 @@ class DiscoveryHints:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """This process's place in the job and how to reach the others. A job of one needs no
-    rendezvous.
-
-    With `discovery` the rendezvous and the key are still to be found out, and the local and cross
-    numbers follow from the hosts of all ranks: until then they are 0 of 1.
-    """
+class Place:
+    """Where a process stands: among all, among those of its host, and among the hosts."""
 
     rank: int
     size: int
@@ -37,6 +32,25 @@ class Identity:
     local_size: int
     cross_rank: int
     cross_size: int
+
+    def numbers(self) -> dict[str, int]:
+        """These six, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(Place)}
+
+    def variables(self) -> dict[str, str]:
+        """What tells it to the process: HOROVOD_RANK and so on."""
+        return {f"HOROVOD_{name.upper()}": str(number) for name, number in self.numbers().items()}
+
+
+@dataclass(frozen=True)
+class Identity(Place):
+    """This process's place in the job and how to reach the others. A job of one needs no
+    rendezvous.
+
+    With `discovery` the rendezvous and the key are still to be found out, and the local and cross
+    numbers follow from the hosts of all ranks: until then they are 0 of 1.
+    """
+
     host: str
     rendezvous: tuple[str, int] | None = None
     key: bytes | None = field(default=None, repr=False)  # must not end up in a log

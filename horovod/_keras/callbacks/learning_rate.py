@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,58 +14,34 @@ from horovod.common import basics
 Multiplier = float | Callable[[float], float]
 
 
+@dataclass(eq=False, repr=False)
 class LearningRateSchedule(HorovodCallback):
     """Sets the rate to initial_lr * multiplier(epoch) in
-    the epochs from start_epoch up to end_epoch."""
+    the epochs from start_epoch up to end_epoch.
 
-    def __init__(
-        self,
-        initial_lr: float,
-        multiplier: Multiplier,
-        start_epoch: int = 0,
-        end_epoch: int | None = None,
-        staircase: bool = True,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
-    ) -> None:
-        """multiplier: a function of the epoch, or a number m, which means m ** (epoch -
-        start_epoch).
+    multiplier: a function of the epoch, or a number m, which means m ** (epoch - start_epoch).
+    end_epoch: the first epoch without it; None: to the end.
+    staircase: change at the start of an epoch only; else at each batch, with fractions of epochs.
+    momentum_correction: scale what momentum has gathered when the rate changes.
+    steps_per_epoch: batches in an epoch, for staircase=False; found out if Keras knows it.
+    """
 
-        end_epoch: the first epoch without it; None: to the end.
-        staircase: change at the start of an epoch only; else at each batch, with fractions of
-        epochs.
-        momentum_correction: scale what momentum has gathered when the rate changes.
-        steps_per_epoch: batches in an epoch, for staircase=False; found out if Keras knows it.
-        """
+    initial_lr: float
+    multiplier: Multiplier
+    start_epoch: int = 0
+    end_epoch: int | None = None
+    staircase: bool = True
+    momentum_correction: bool = True
+    steps_per_epoch: int | None = None
+
+    def __post_init__(self) -> None:
         super().__init__()
-        if initial_lr is None:
+        if self.initial_lr is None:
             raise ValueError("initial_lr is needed: the rate that the multiplier multiplies")
-        self._set_up(
-            initial_lr, multiplier, start_epoch, end_epoch, staircase, momentum_correction, steps_per_epoch
-        )
-
-    def _set_up(
-        self,
-        initial_lr: float | None,
-        multiplier: Multiplier,
-        start_epoch: int,
-        end_epoch: int | None,
-        staircase: bool,
-        momentum_correction: bool,
-        steps_per_epoch: int | None,
-    ) -> None:
-        self.initial_lr = initial_lr
-        self.start_epoch = start_epoch
-        self.end_epoch = end_epoch
-        self.momentum_correction = momentum_correction
-        self.steps_per_epoch = steps_per_epoch
-        self.staircase = staircase
+        if not callable(self.multiplier):
+            factor, start = float(self.multiplier), self.start_epoch
+            self.multiplier = lambda epoch: factor ** (epoch - start)
         self.current_epoch = 0
-        if callable(multiplier):
-            self.multiplier = multiplier
-        else:
-            factor = float(multiplier)
-            self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Finds the number of batches in an epoch. ValueError if there is no way to know."""
@@ -91,7 +68,8 @@ class LearningRateSchedule(HorovodCallback):
             logs["lr"] = self._rate()
 
     def _adjust(self, epoch: float) -> None:
-        before, after = self._rate(), float(self.initial_lr or 0.0) * self.multiplier(epoch)
+        assert callable(self.multiplier)
+        before, after = self._rate(), float(self.initial_lr) * self.multiplier(epoch)
         rate = self.model.optimizer.learning_rate
         held = getattr(_innermost(self.model.optimizer), "_learning_rate", None)
         if isinstance(held, self.keras.optimizers.schedules.LearningRateSchedule) or not hasattr(
@@ -141,10 +119,6 @@ class LearningRateWarmup(LearningRateSchedule):
     ) -> None:
         """initial_lr: the rate to reach; without it the
         optimizer's at the start of the training."""
-        super(LearningRateSchedule, self).__init__()
-        self.warmup_epochs = warmup_epochs
-        self.verbose = verbose
-        self._from_optimizer = initial_lr is None
 
         def multiplier(epoch: float) -> float:
             # One batch on, so that the last batch of the warm-up reaches initial_lr.
@@ -152,15 +126,17 @@ class LearningRateWarmup(LearningRateSchedule):
             size = basics.size()
             return (progress * (size - 1) + 1) / size
 
-        self._set_up(
-            initial_lr,
+        super().__init__(
+            initial_lr or 0.0,
             multiplier,
-            start_epoch=0,
             end_epoch=warmup_epochs,  # type: ignore[arg-type]  # may be a fraction
             staircase=False,
             momentum_correction=momentum_correction,
             steps_per_epoch=steps_per_epoch,
         )
+        self.warmup_epochs = warmup_epochs
+        self.verbose = verbose
+        self._from_optimizer = initial_lr is None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Also takes the optimizer's rate if there was none given."""

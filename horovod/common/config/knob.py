@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any, NamedTuple
+from dataclasses import Field, field
+from typing import Any, NamedTuple, cast
 
 Value = bool | int | float | str | tuple[int, ...] | None
 
@@ -138,8 +138,26 @@ IDENTITY = "Identity and backends (normally set by a launcher)"
 LAUNCHER = "Launcher and integrations"
 
 
-def knob(kind: type, default: Value, env: str, group: str, doc: str, **rest: Any) -> Any:
+def knob(
+    default: Value, group: str, doc: str, *, flag: str = "", switch: str = "", file: str = "", **rest: Any
+) -> Any:
+    """A row of the table: a field of a dataclass, whose type is the knob's.
+
+    Its variable is HOROVOD_ and its name, unless `env` is given. `flag` is its only one; `switch` one
+    that sets it, beside a `--no-` that clears it; `file` a section of the config file and the key there.
+    """
+    if flag or switch:
+        rest["flags"] = (flag or switch,)
+    if switch:
+        rest["off_flags"] = (f"--no-{switch.removeprefix('--')}",)
+    rest["section"], _, rest["key"] = file.partition(".")
     # Any: the annotation of the field is the type that users see.
-    return field(
-        default=default, metadata={"knob": {"kind": kind, "env": env, "group": group, "doc": doc, **rest}}
-    )
+    return field(default=default, metadata={"knob": {"group": group, "doc": doc, **rest}})
+
+
+def knob_of(row: Field[Any], no_effect: bool) -> Knob:
+    """The knob that a row tells of."""
+    kinds = {kind.__name__: kind for kind in (bool, int, float, str, tuple)}
+    kind = kinds[str(row.type).split(" ")[0].split("[")[0]]  # of "tuple[int, ...] | None": tuple
+    given = {"env": f"HOROVOD_{row.name.upper()}", **row.metadata["knob"]}
+    return Knob(row.name, kind, cast(Value, row.default), no_effect=no_effect, **given)

@@ -221,7 +221,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
             job, code = observing.run(
                 args,
                 server,
-                lambda events, stacks: ElasticJob(plan, server, events=events, stacks=stacks),
+                lambda watch: ElasticJob(plan, server, watch),
                 np=request.limits.start,
                 hosts={},  # which come with the ranks
                 command=request.command,

@@ -95,25 +95,14 @@ class FlagParser:
             metavar="N",
             help="number of processes",
         )
-        self._add(
-            group, "-cb", "--check-build", action="store_true", help="show what this installation can do"
-        )
-        self._add(
-            group,
-            "--doctor",
-            action="store_true",
-            help="examine this machine, or those of -H, for what makes jobs slow or fail",
-        )
-        self._add(group, "--jobs", action="store_true", help="list the last jobs of this user here")
-        self._add(
-            group, "--top", action="store_true", help="watch the running job; a JOB of --jobs may follow"
-        )
-        self._add(
-            group,
-            "--stack-dump",
-            action="store_true",
-            help="show where every rank of the running job is; a JOB of --jobs may follow",
-        )
+        for flags, what in (
+            (("-cb", "--check-build"), "show what this installation can do"),
+            (("--doctor",), "examine this machine, or those of -H, for what makes jobs slow or fail"),
+            (("--jobs",), "list the last jobs of this user here"),
+            (("--top",), "watch the running job; a JOB of --jobs may follow"),
+            (("--stack-dump",), "show where every rank of the running job is; a JOB of --jobs may follow"),
+        ):
+            self._add(group, *flags, action="store_true", help=what)
         self._add(group, "--config-file", metavar="FILE", help="YAML file with settings; flags beat it")
         self._add(
             group,

@@ -245,7 +245,7 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             job, code = observing.run(
                 args,
                 server,
-                lambda events, stacks: Job(plan, server, events=events, stacks=stacks),
+                lambda watch: Job(plan, server, watch),
                 np=len(request.slots),
                 hosts=_ranks(request),
                 command=request.command,

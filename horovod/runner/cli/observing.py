@@ -19,7 +19,7 @@ from horovod.runner.launcher.job_record import JobRecord
 from horovod.runner.launcher.observation import Observation
 from horovod.runner.launcher.rendezvous import Rendezvous
 from horovod.runner.launcher.stack_requests import StackRequests
-from horovod.runner.launcher.supervision import Supervision
+from horovod.runner.launcher.supervision import Supervision, Watch
 
 TOKEN = "token"
 
@@ -34,7 +34,7 @@ def interval(args: argparse.Namespace) -> str:
 def run(
     args: argparse.Namespace,
     rendezvous: Rendezvous,
-    make: Callable[[EventLog, StackRequests], AnyJob],
+    make: Callable[[Watch], AnyJob],
     **about: Any,
 ) -> tuple[AnyJob, int]:
     """Runs a job to its end, watched and recorded, and returns it with its exit code.
@@ -46,7 +46,7 @@ def run(
         print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
     observer = Observer(args, rendezvous, record)
     record.begin(**about)
-    job = make(record.events, StackRequests(observer.observation.ask_stacks))
+    job = make(Watch(record.events, StackRequests(observer.observation.ask_stacks)))
     code = job.run()
     record.end(code, **observer.totals)
     observer.close()

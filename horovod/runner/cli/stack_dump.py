@@ -19,10 +19,8 @@ _TICK = 0.1
 
 def stack_dump(word: str | None, environ: Mapping[str, str]) -> int:
     """Prints the stacks of all ranks that answer; 1 if none does."""
-    try:
-        job = jobs.find(jobs.directory(environ), word)
-    except ValueError as error:
-        print(f"horovodrun: {error}", file=sys.stderr)
+    job = jobs.named(environ, word)
+    if job is None:
         return 1
     if job.elsewhere:
         print(f"horovodrun: job {job.id} was started on {job.about['node']}: ask there", file=sys.stderr)

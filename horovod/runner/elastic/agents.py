@@ -17,10 +17,7 @@ from horovod.runner.elastic.plan import ElasticPlan
 from horovod.runner.elastic.rendezvous import ElasticRendezvous
 from horovod.runner.host_survey.participant import SurveyRequest, keepalive_purpose
 from horovod.runner.launcher.agent_process import AgentProcess
-from horovod.runner.launcher.event_log import EventLog
-from horovod.runner.launcher.output import Console
-from horovod.runner.launcher.stack_requests import StackRequests
-from horovod.runner.launcher.supervision import KILL_AFTER, Supervision
+from horovod.runner.launcher.supervision import KILL_AFTER, Supervision, Watch
 from horovod.runner.plan.hosts import HostInfo
 from horovod.runner.plan.job_plan import HostPlan
 
@@ -42,15 +39,8 @@ class _Link:
 class ElasticAgents(Supervision):
     """Connects to hosts, one by one, and notices their ends. Tells the job by three methods."""
 
-    def __init__(
-        self,
-        plan: ElasticPlan,
-        server: ElasticRendezvous,
-        console: Console | None = None,
-        events: EventLog | None = None,
-        stacks: StackRequests | None = None,
-    ) -> None:
-        super().__init__(plan.manner, console, events, stacks)
+    def __init__(self, plan: ElasticPlan, server: ElasticRendezvous, watch: Watch) -> None:
+        super().__init__(plan.manner, watch)
         self._plan = plan
         self._server = server
         self._links: dict[str, _Link] = {}  # by host; those that are closed are gone from here

@@ -13,17 +13,12 @@ from horovod.runner.plan.hosts import SlotInfo
 
 
 def assignment(
-    decision: Decision, generation: int, place: SlotInfo, addresses: Sequence[str], sequence: int
+    decision: Decision, generation: int, slot: SlotInfo, addresses: Sequence[str], sequence: int
 ) -> Message:
     """What one worker is told; ``sequence`` is that of the last notice that the world knows of."""
     return {
         "generation": generation,
-        "rank": place.rank,
-        "size": place.size,
-        "local_rank": place.local_rank,
-        "local_size": place.local_size,
-        "cross_rank": place.cross_rank,
-        "cross_size": place.cross_size,
+        **slot.place().numbers(),
         "addresses": list(addresses),
         "sync": decision.sync,
         "source": decision.source,

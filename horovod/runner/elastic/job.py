@@ -29,10 +29,7 @@ from horovod.runner.elastic.rendezvous import ElasticRendezvous
 from horovod.runner.elastic.state import LIVING, PRESENT, Phase, State, Worker
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
-from horovod.runner.launcher.event_log import EventLog
-from horovod.runner.launcher.output import Console
-from horovod.runner.launcher.stack_requests import StackRequests
-from horovod.runner.launcher.supervision import KILL_AFTER
+from horovod.runner.launcher.supervision import KILL_AFTER, Watch
 from horovod.runner.plan.hosts import HostInfo
 
 _RETRY = 0.05  # seconds until a worker that has not read its notices gets the rest
@@ -42,15 +39,8 @@ _PATIENCE = 5.0  # seconds that ranks wait for others before that is said
 class ElasticJob(ElasticAgents):
     """One elastic job."""
 
-    def __init__(
-        self,
-        plan: ElasticPlan,
-        rendezvous: ElasticRendezvous,
-        console: Console | None = None,
-        events: EventLog | None = None,
-        stacks: StackRequests | None = None,
-    ) -> None:
-        super().__init__(plan, rendezvous, console, events, stacks)
+    def __init__(self, plan: ElasticPlan, rendezvous: ElasticRendezvous, watch: Watch) -> None:
+        super().__init__(plan, rendezvous, watch)
         self._output = WorkerOutput(self._console, plan.output_directory, plan.timestamps)
         self._events = Events(plan.events_file)
         self._state = State(plan.limits, time.monotonic())

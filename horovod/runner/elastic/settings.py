@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from horovod.runner.common.util.settings import BaseSettings
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript
 
 
+@dataclass
 class ElasticSettings(BaseSettings):
     """How to start, and between which limits the job may change."""
 
-    def __init__(
-        self,
-        discovery: HostDiscovery,
-        min_num_proc: int | None,
-        max_num_proc: int | None,
-        elastic_timeout: float | None,
-        reset_limit: int | None,
-        cooldown_range: tuple[int, int] | None = None,
-        **base: Any,
-    ) -> None:
-        super().__init__(**{**base, "elastic": True})
-        self.discovery = discovery
-        self.min_num_proc = min_num_proc
-        self.max_num_proc = max_num_proc
-        self.elastic_timeout = elastic_timeout
-        self.reset_limit = reset_limit
-        self.cooldown_range = cooldown_range
+    discovery: HostDiscovery
+    min_num_proc: int | None
+    max_num_proc: int | None
+    elastic_timeout: float | None
+    reset_limit: int | None
+    cooldown_range: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.elastic = True
 
     def flags(self) -> list[str]:
         """The flags of horovodrun that mean this.

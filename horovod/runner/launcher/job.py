@@ -9,11 +9,9 @@ from horovod.runner import ssh
 from horovod.runner.agent.frames import Frame, Kind
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
-from horovod.runner.launcher.event_log import EventLog
-from horovod.runner.launcher.output import Console, RankOutput
+from horovod.runner.launcher.output import RankOutput
 from horovod.runner.launcher.rendezvous import Rendezvous
-from horovod.runner.launcher.stack_requests import StackRequests
-from horovod.runner.launcher.supervision import Manner, Supervision
+from horovod.runner.launcher.supervision import Manner, Supervision, Watch
 from horovod.runner.launcher.survey_coordinator import SurveyCoordinator
 from horovod.runner.plan.job_plan import HostPlan, JobPlan
 
@@ -31,14 +29,7 @@ class _Failure:
 class Job(Supervision):
     """One run of a plan."""
 
-    def __init__(
-        self,
-        plan: JobPlan,
-        rendezvous: Rendezvous,
-        console: Console | None = None,
-        events: EventLog | None = None,
-        stacks: StackRequests | None = None,
-    ) -> None:
+    def __init__(self, plan: JobPlan, rendezvous: Rendezvous, watch: Watch) -> None:
         super().__init__(
             Manner(
                 plan.grace_period,
@@ -48,9 +39,7 @@ class Job(Supervision):
                 plan.cluster,
                 plan.parent,
             ),
-            console,
-            events,
-            stacks,
+            watch,
         )
         self._plan = plan
         self._rendezvous = rendezvous

@@ -54,21 +54,23 @@ class Manner:
     parent: int | None = None
 
 
+@dataclass(frozen=True)
+class Watch:
+    """How a job is watched: the log of what happens, and who asks the ranks where they are."""
+
+    events: EventLog
+    stacks: StackRequests
+
+
 class Supervision(ABC):
     """The launcher's one loop. What is to be done about an event is up to the policy, a subclass."""
 
-    def __init__(
-        self,
-        manner: Manner,
-        console: Console | None = None,
-        events: EventLog | None = None,
-        stacks: StackRequests | None = None,
-    ) -> None:
+    def __init__(self, manner: Manner, watch: Watch) -> None:
         self._manner = manner
-        self._console = console or Console()
-        self._log = events or EventLog()
+        self._console = Console()
+        self._log = watch.events
         self._log.warn = lambda text: self._say("stderr", text)
-        self._stacks = stacks or StackRequests(lambda: False)
+        self._stacks = watch.stacks
         self._agents: list[AgentProcess] = []
         self._turns = Turns(_AT_A_TIME)
         self._signals = SignalReceiver()

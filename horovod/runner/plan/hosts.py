@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from horovod._bootstrap.identity import Place
+
 _USER = r"(?:[A-Za-z0-9_.][A-Za-z0-9_.$-]*@)?"
 _NAME = r"[A-Za-z0-9_.][A-Za-z0-9_.-]*"  # a leading dash could be taken for a flag of ssh
 _BRACKETED = r"\[[0-9A-Fa-f:.]+\]"  # an IPv6 address, set apart from the slots
@@ -40,17 +42,13 @@ class SlotInfo:
     local_size: int
     cross_size: int
 
+    def place(self) -> Place:
+        """Without the host."""
+        return Place(self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
+
     def environment(self) -> dict[str, str]:
         """The variables that tell the process who it is."""
-        return {
-            "HOROVOD_HOSTNAME": self.hostname,
-            "HOROVOD_RANK": str(self.rank),
-            "HOROVOD_SIZE": str(self.size),
-            "HOROVOD_LOCAL_RANK": str(self.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(self.local_size),
-            "HOROVOD_CROSS_RANK": str(self.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(self.cross_size),
-        }
+        return {"HOROVOD_HOSTNAME": self.hostname, **self.place().variables()}
 
 
 def parse_hosts(text: str) -> list[HostInfo]:

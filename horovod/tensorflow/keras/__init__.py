@@ -5,8 +5,7 @@ For Keras 3 or, with TF_USE_LEGACY_KERAS=1 and in TensorFlow up to 2.15, legacy 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as _tf
 
@@ -15,6 +14,9 @@ from horovod._keras.api import Api as _Api
 from horovod.common import basics as _common
 from horovod.common.basics import *  # noqa: F403
 from horovod.tensorflow.keras import callbacks
+
+if TYPE_CHECKING:
+    from horovod.tensorflow.keras import elastic
 
 _api = _Api(_tf.keras)
 
@@ -43,11 +45,4 @@ __all__ = [
 ]
 __all__ += _common.__all__
 
-if TYPE_CHECKING:
-    from horovod.tensorflow.keras import elastic
-else:  # type checkers find a misspelt name by themselves
-
-    def __getattr__(name: str) -> Any:
-        if name == "elastic":  # few programs need it
-            return importlib.import_module(f"{__name__}.{name}")
-        raise _absent.missing_attribute(__name__, name)
+_absent.import_later(__name__, "elastic")  # few programs need it
