@@ -261,6 +261,9 @@ enum {  // phases of hvd_mark()
 // Something of the application's, for the timeline. Costs next to nothing if there is none.
 HVD_API void hvd_mark(hvd_engine* engine, const char* name, int32_t phase);
 
+// A line of the engine's log, of one of HVD_LOG_*, if that is wanted.
+HVD_API void hvd_log(hvd_engine* engine, int32_t level, const char* text);
+
 // What the engine counts, always. The names, one on each line; the values in their order: at most `capacity`
 // are written, and the number that there is returned. Times are in nanoseconds.
 HVD_API const char* hvd_metric_names(void);

@@ -378,6 +378,10 @@ class Engine:
         """Something of the application's, for the timeline; `phase` is one of MARK_*."""
         _lib.hvd_mark(self._pointer, name, phase)
 
+    def log(self, level: str, text: str) -> None:
+        """A line of the engine's log, if that level is wanted."""
+        _lib.hvd_log(self._pointer, _abi.LOG_LEVELS[level], text.encode(errors="replace"))
+
     def autotune(self, suggested: Mapping[str, int], **options: int) -> None:
         """Rank 0 searches for parameters from here on; `suggested` are values to try first, by the names
         of TUNABLES, `options` the other fields of hvd_autotune_options."""

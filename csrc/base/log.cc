@@ -9,7 +9,7 @@
 namespace hvd {
 
 void Log::write(int level, const std::string& text) const {
-  if (level < level_) return;
+  if (!at(level)) return;
   constexpr const char* names[] = {"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"};
   char stamp[64] = "";
   if (!hide_time_) {

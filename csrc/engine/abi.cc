@@ -286,6 +286,8 @@ int32_t hvd_timeline_stop(hvd_engine* engine) {
 
 void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }
 
+void hvd_log(hvd_engine* engine, int32_t level, const char* text) { engine->engine.log().write(level, text); }
+
 int32_t hvd_autotune(hvd_engine* engine, const hvd_autotune_options* given) {
   try {
     hvd_autotune_options options{};

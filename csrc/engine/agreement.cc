@@ -149,6 +149,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+std::string described(const wire::Request& request) {
+  return std::string(kind_name(request.kind)) + " '" + request.name + "'";
+}
+
 int64_t element_count(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;

@@ -26,6 +26,9 @@ wire::Agreement make_agreement(const std::vector<Submission>& submissions);
 // What member `index` submitted when `agreement` was made.
 wire::Request member_request(const wire::Agreement& agreement, int index);
 
+// For messages: its kind and name.
+std::string described(const wire::Request& request);
+
 int64_t element_count(const std::vector<int64_t>& shape);
 // Bytes an agreement moves, as counted against the fusion threshold.
 int64_t agreement_bytes(const wire::Agreement& agreement);

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "engine/agreement.h"
 #include "engine/idle_backoff.h"
+#include "engine/stalls.h"
 #include "kinds.h"
 
 namespace hvd {
@@ -21,10 +22,11 @@ uint64_t to_ns(Clock::time_point time) {
 }  // namespace
 
 Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
-                         AbortSignal* abort)
+                         AbortSignal* abort, const Log& log)
     : ranks_(std::move(ranks)),
       recorder_(recorder),
       abort_(abort),
+      log_(log),
       negotiation_(static_cast<int>(ranks_.size()), knobs),
       acknowledged_(ranks_.size(), 0),
       unfinished_(ranks_.size(), 0),
@@ -144,10 +146,25 @@ void Coordinator::handle(int rank, wire::Message& message) {
 }
 
 void Coordinator::record_ready(int rank, const wire::Request& request) {
+  if (log_.at(HVD_LOG_TRACE))
+    log_.trace("Rank " + std::to_string(rank) + " has " + described(request) + " ready.");
   if (!recorder_->active()) return;
   Recorder::Moment moment(*recorder_);
   moment.add(RecordKind::kReady, moment.name(request), {0, static_cast<uint16_t>(request.process_set), 0},
              static_cast<uint16_t>(request.kind), 0, static_cast<uint64_t>(rank));
+}
+
+void Coordinator::log_release(const Negotiation::Release& release) const {
+  const wire::Operation& operation = release.operation;
+  const std::string to = " to ranks " + rank_ranges(*release.ranks);
+  if (operation.code != HVD_OK)
+    return log_.debug("Failure of '" + operation.name + "'" + to + ": " + operation.text);
+  if (operation.items.empty()) return;
+  const wire::Item& item = operation.items.front();
+  const wire::Request* first = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+  const size_t more = operation.items.size() - 1;
+  log_.debug("Released " + (first != nullptr ? described(*first) : "an operation") +
+             (more > 0 ? " and " + std::to_string(more) + " more" : "") + to + ".");
 }
 
 // Also counts them, whether they are recorded or not.
@@ -192,6 +209,7 @@ void Coordinator::release() {
   busy_[0] = rank_0_is_busy();
   std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
+    if (log_.at(HVD_LOG_DEBUG)) log_.debug("Evicted number " + std::to_string(id) + " from the cache.");
     const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
@@ -202,6 +220,7 @@ void Coordinator::release() {
     if (release.since != Clock::time_point{})
       queue_seconds_.bump_ns(static_cast<uint64_t>(std::chrono::nanoseconds(now - release.since).count()));
     record_release(release.operation);
+    if (log_.at(HVD_LOG_DEBUG)) log_release(release);
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;

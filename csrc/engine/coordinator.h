@@ -13,6 +13,7 @@
 
 #include "base/abort_signal.h"
 #include "base/event.h"
+#include "base/log.h"
 #include "engine/autotune.h"
 #include "engine/metrics.h"
 #include "engine/negotiation.h"
@@ -26,7 +27,7 @@ class Coordinator {
  public:
   // ranks[r] leads to rank r, rank 0's own engine included.
   Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
-              AbortSignal* abort);
+              AbortSignal* abort, const Log& log);
   ~Coordinator();
 
   // Does what is to be done now, without waiting, unless another thread is at it.
@@ -66,6 +67,7 @@ class Coordinator {
   void handle(int rank, wire::Message& message);
   void record_ready(int rank, const wire::Request& request);
   void record_release(const wire::Operation& operation);
+  void log_release(const Negotiation::Release& release) const;
   void operation_done_by(int rank);
   bool rank_0_is_busy();
   void release();
@@ -80,6 +82,7 @@ class Coordinator {
   std::vector<wire::Channel> ranks_;
   Recorder* recorder_;
   AbortSignal* abort_;
+  const Log log_;
   Event stop_;
   Event unsent_;  // serve() has left something for the thread to send
   Negotiation negotiation_;

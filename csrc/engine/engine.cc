@@ -67,8 +67,8 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
     control_ = wire::Channel(pair[0]);
     parts.control_ranks[0] = wire::Channel(pair[1]);
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
-    coordinator_ =
-        std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, &recorder_, abort_.get());
+    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, &recorder_,
+                                                 abort_.get(), log_);
     make_inspector(parts.knobs, std::move(parts.peers));
   }
   if (!parts.watched.empty())
@@ -100,7 +100,7 @@ Status Engine::check_restrictions(const Request& request) {
   };
   restricting_.erase(std::remove_if(restricting_.begin(), restricting_.end(), over), restricting_.end());
   for (const auto& task : restricting_) {
-    const std::string subject = std::string(kind_name(request.kind)) + " '" + request.name + "'";
+    const std::string subject = described(request);
     if (task->request.kind == HVD_JOIN)
       return Status::invalid(subject + ": rank " + std::to_string(rank_) +
                              " has joined; it can submit operations again when join() has returned.");
@@ -154,6 +154,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
                                : wire::encode_request(task->request);
     sending.lock();  // announced in the order of the checks, whichever thread is faster
   }
+  if (log_.at(HVD_LOG_TRACE)) log_.trace("Submitted " + described(task->request) + ".");
   announce(frame, std::move(sending));
   return {};
 }
@@ -356,6 +357,7 @@ void Engine::run_operation(wire::Operation& operation) {
     unnamed_.restart(static_cast<int>(first.result));
     numbers_.added(static_cast<int32_t>(first.result));
   }
+  if (rank_ == 0) log_process_set(first);
   for (const AgreedTask& each : tasks)
     if (each.task) finish(each.task, {});
   recent_.end(end);

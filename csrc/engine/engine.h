@@ -87,6 +87,7 @@ class Engine {
   Status failure() const { return abort_->reason(); }
 
   int rank() const { return rank_; }
+  const Log& log() const { return log_; }
 
  private:
   // Set in the number of a question that a rank asks about itself: the answer stays there.
@@ -111,6 +112,7 @@ class Engine {
   void handle(const uint8_t* data, size_t size);
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
+  void log_process_set(const wire::Agreement& agreement) const;
   void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);

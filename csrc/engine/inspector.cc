@@ -219,32 +219,40 @@ std::string Inspector::stack_lines(const std::map<int, Stack>& stacks) const {
   return lines;
 }
 
+SlowRank find_slow_rank(const std::vector<Negotiation::Late>& before,
+                        const std::vector<Negotiation::Late>& now, double period) {
+  constexpr uint64_t kEnough = 50;
+  constexpr double kShare = 0.8, kCost = 0.1;
+  uint64_t all = 0;
+  for (size_t rank = 0; rank < now.size(); ++rank) all += now[rank].times - before[rank].times;
+  if (all < kEnough) return {};
+  for (size_t rank = 0; rank < now.size(); ++rank) {
+    const auto times = static_cast<double>(now[rank].times - before[rank].times);
+    const double seconds = std::chrono::duration<double>(now[rank].cost - before[rank].cost).count();
+    const double share = times / static_cast<double>(all);
+    if (share > kShare && seconds > kCost * period) return {static_cast<int>(rank), share, seconds};
+  }
+  return {};
+}
+
 // Without a trace: who is the last one nearly always, and makes the others wait for a good part of the time?
 void Inspector::check_slow_rank() {
   const Clock::time_point now = Clock::now();
   if (now < next_minute_) return;
   next_minute_ = now + kMinute;
-  const std::vector<Negotiation::Late> late = sources_.late();
-  uint64_t all = 0;
-  for (size_t rank = 0; rank < late.size(); ++rank) all += late[rank].times - late_before_[rank].times;
-  for (size_t rank = 0; rank < late.size(); ++rank) {
-    const uint64_t times = late[rank].times - late_before_[rank].times;
-    const double seconds = std::chrono::duration<double>(late[rank].cost - late_before_[rank].cost).count();
-    constexpr uint64_t kEnough = 50;
-    const double minute = std::chrono::duration<double>(kMinute).count();
-    if (all < kEnough || times * 10 <= all * 8 || seconds <= minute / 10 || told_slow_[rank]) continue;
-    told_slow_[rank] = 1;
-    const double share = static_cast<double>(times) / static_cast<double>(all);
-    log_.warning(stalls_.name_of(static_cast<int>(rank)) + " was the last to be ready in " +
-                 std::to_string(static_cast<int>(share * 100)) +
-                 " % of the operations of the last minute; operations waited " + number(seconds) +
-                 " s for it in all.");
-    notices_->push({HVD_EVENT_REPORT, 0, 0, 0,
-                    R"({"event": "slow_rank", "rank": )" + std::to_string(rank) + R"(, "host": )" +
-                        json_text(peers_[rank].host) + R"(, "share": )" + number(share) +
-                        R"(, "seconds_lost": )" + number(seconds) + "}"});
-  }
-  late_before_ = late;
+  std::vector<Negotiation::Late> late = sources_.late();
+  const SlowRank slow = find_slow_rank(late_before_, late, std::chrono::duration<double>(kMinute).count());
+  late_before_ = std::move(late);
+  if (slow.rank < 0 || told_slow_[static_cast<size_t>(slow.rank)]) return;
+  told_slow_[static_cast<size_t>(slow.rank)] = 1;
+  log_.warning(stalls_.name_of(slow.rank) + " was the last to be ready in " +
+               std::to_string(static_cast<int>(slow.share * 100)) +
+               " % of the operations of the last minute; the others waited " + number(slow.seconds) +
+               " s for it.");
+  notices_->push({HVD_EVENT_REPORT, 0, 0, 0,
+                  R"({"event": "slow_rank", "rank": )" + std::to_string(slow.rank) + R"(, "host": )" +
+                      json_text(peers_[static_cast<size_t>(slow.rank)].host) + R"(, "share": )" +
+                      number(slow.share) + R"(, "seconds_lost": )" + number(slow.seconds) + "}"});
 }
 
 // ---- stacks

@@ -31,6 +31,15 @@ struct Summary {
   int64_t clock_offset_ns = 0;
 };
 
+// A rank that was the last one in more than 80 % of the operations, and cost more than a tenth of the time.
+struct SlowRank {
+  int rank = -1;  // none
+  double share = 0, seconds = 0;
+};
+// What ranks had cost before and `period` seconds later.
+SlowRank find_slow_rank(const std::vector<Negotiation::Late>& before,
+                        const std::vector<Negotiation::Late>& now, double period);
+
 class Inspector {
  public:
   using Clock = std::chrono::steady_clock;

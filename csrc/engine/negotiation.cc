@@ -210,7 +210,8 @@ void Negotiation::finish(Vote& vote) {
   if (vote.count > 1 && !has(vote.kind, kMayWait)) {
     Late& late = late_[static_cast<size_t>(vote.last_rank)];
     late.times++;
-    late.cost += vote.latest - vote.since;
+    late.cost += vote.latest - std::max(vote.since, std::min(late.until, vote.latest));
+    late.until = vote.latest;
   }
   if (vote.full.empty() && (everyone || has(vote.kind, kIncludesJoined))) {
     return ready(vote, vote.cached);

@@ -73,11 +73,12 @@ class Negotiation {
   std::vector<Stalled> stalled(Time now, double limit) const;
   // Since when the oldest of them waits; `now` if there is none.
   Time waits_since(Time now) const;
-  // How often each rank was the last one to have an operation ready, and what that cost: the sum of the
-  // times since the first one had it.
+  // How often each rank was the last one to have an operation ready, and what that cost: the times since the
+  // first one had it. What several wait at once counts once.
   struct Late {
     uint64_t times = 0;
     std::chrono::nanoseconds cost{};
+    Time until{};  // what is counted
   };
   const std::vector<Late>& late() const { return late_; }
   bool has_votes() const { return !votes_.empty(); }

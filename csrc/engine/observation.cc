@@ -119,6 +119,15 @@ uint32_t Engine::ask_stacks(int rank, const std::string& reason) {
   return number;
 }
 
+void Engine::log_process_set(const wire::Agreement& agreement) const {
+  const wire::Request& common = agreement.common;
+  const bool added = common.kind == HVD_ADD_PROCESS_SET;
+  if ((!added && common.kind != HVD_REMOVE_PROCESS_SET) || !log_.at(HVD_LOG_INFO)) return;
+  const std::string set = "process set " + std::to_string(agreement.result);
+  const std::vector<int> ranks(common.numbers.begin(), common.numbers.end());
+  log_.info(added ? "Added " + set + ": ranks " + rank_ranges(ranks) + "." : "Removed " + set + ".");
+}
+
 // The engine thread's last deed if the job fails. Each rank tells its last operations: where it was then is
 // often the answer. That is written at the end, since whoever reads it may be slow.
 void Engine::fail() {

@@ -36,7 +36,8 @@ class Job {
       ranks.emplace_back(pair[0]);
       ranks_.emplace_back(pair[1]);
     }
-    coordinator_ = std::make_unique<hvd::Coordinator>(std::move(ranks), test_knobs(), &recorder_, &abort_);
+    coordinator_ =
+        std::make_unique<hvd::Coordinator>(std::move(ranks), test_knobs(), &recorder_, &abort_, log_);
   }
 
   hvd::Coordinator& coordinator() { return *coordinator_; }

@@ -74,6 +74,19 @@ TEST(what_a_shutdown_ends_does_not_go_on) {
   CHECK(told.find("stall_resolved") == std::string::npos);
 }
 
+TEST(a_rank_is_slow_if_it_is_the_last_nearly_always_and_costs_a_good_part_of_the_time) {
+  using std::chrono::seconds;
+  const std::vector<Negotiation::Late> before = {{100, seconds(50), {}}, {0, seconds(0), {}}};
+  auto later = [&](uint64_t first, uint64_t second, int cost) {
+    return hvd::find_slow_rank(before, {{100 + first, seconds(50), {}}, {second, seconds(cost), {}}}, 60);
+  };
+  const hvd::SlowRank slow = later(10, 90, 7);
+  CHECK(slow.rank == 1 && slow.share == 0.9 && slow.seconds == 7);
+  CHECK(later(20, 80, 7).rank == -1);  // not often enough
+  CHECK(later(10, 90, 6).rank == -1);  // not long enough
+  CHECK(later(0, 49, 30).rank == -1);  // too few to tell
+}
+
 TEST(it_stops_at_once) {
   const auto begin = Clock::now();
   for (int i = 0; i < 20; ++i) {

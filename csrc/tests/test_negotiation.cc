@@ -380,7 +380,10 @@ TEST(who_comes_last_is_counted) {
     negotiation.release(kIdle);
   }
   CHECK(negotiation.late()[0].times == 0 && negotiation.late()[1].times == 3);
-  CHECK(negotiation.late()[1].cost == std::chrono::seconds(6));
+  CHECK(negotiation.late()[1].cost == std::chrono::seconds(2));  // all three at once
+  negotiation.request(0, allreduce("x"), kStart + std::chrono::seconds(10));
+  negotiation.request(1, allreduce("x"), kStart + std::chrono::seconds(11));
+  CHECK(negotiation.late()[1].cost == std::chrono::seconds(3));
 }
 
 TEST(joined_ranks_are_missing_only_where_they_must_vote) {

@@ -15,7 +15,7 @@ _OF_RANKS = (
     ("horovod_last_ready_total", "counter", "Operations that waited for this rank last.", "last_ready"),
     ("horovod_blocked_seconds_total", "counter", "How long the application was blocked.", "blocked_seconds"),
     ("horovod_trace_dropped_total", "counter", "Records that the timeline had no room for.", "dropped"),
-    ("horovod_late_seconds_total", "counter", "By how long, summed over tensors.", "late_seconds"),
+    ("horovod_late_seconds_total", "counter", "How long the others waited for it then.", "late_seconds"),
     ("horovod_pending_operations", "gauge", "Submitted and not finished.", "pending"),
     ("horovod_exposed_ratio", "gauge", "Share of the time that the application is blocked.", "exposed"),
     ("horovod_cpu_ratio", "gauge", "Processors that the process uses.", "cpu"),

@@ -4,13 +4,13 @@ process's place: the same in every framework module."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from horovod import _core
 from horovod.common import metrics as measurements
 from horovod.common import session as sessions
-from horovod.common import startup, util
+from horovod.common import startup, steps, util
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.session import state
 from horovod.errors import HorovodInternalError
@@ -141,15 +141,9 @@ class HorovodBasics:
         """Ends the timeline and completes its file. No error if there is none."""
         sessions.for_query().engine.timeline_stop()
 
-    @contextlib.contextmanager
-    def trace(self, name: str) -> Iterator[None]:
+    def trace(self, name: str) -> contextlib.AbstractContextManager[None]:
         """What happens within is a bar in the timeline of all ranks: `with hvd.trace("data"): ...`."""
-        engine = sessions.for_query().engine
-        engine.mark(name.encode(), _core.MARK_BEGIN)
-        try:
-            yield
-        finally:
-            engine.mark(name.encode(), _core.MARK_END)
+        return steps.marked(sessions.for_query().engine, name.encode())
 
     def mark_step(self, name: str = "step") -> None:
         """A step of the training ends here. Optimizers do this themselves."""

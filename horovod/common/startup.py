@@ -18,7 +18,7 @@ from horovod._bootstrap import world as worlds
 from horovod._bootstrap.identity.variables import WORKER
 from horovod.common import config as configs
 from horovod.common import feed as feeds
-from horovod.common import handles, metrics, observer
+from horovod.common import handles, logs, metrics, observer
 from horovod.common import session as sessions
 from horovod.common.process_sets import ProcessSet, global_process_set, register_all
 from horovod.common.session import Place, Session, state
@@ -352,6 +352,7 @@ def _as_launched(place: Place, identity: Identity) -> Place:
 
 def _start(comm: Any, members: list[int], by_mpi: bool, sets: Sequence[ProcessSet]) -> Session:
     config = configs.read(os.environ)
+    logs.set_level(config)
     if config.elastic and WORKER in os.environ:
         return _start_elastic(config, comm, sets)
     launched = identities.detect()
@@ -410,6 +411,8 @@ def _session(
             if timeline is not None and timeline.upper() != "DYNAMIC":
                 _start_timeline(engine, timeline, config)
             peers = [(peer.host, peer.pid) for peer in world.peers]
+            if place.rank == 0:
+                logs.world_made(engine, config, world.transport, [peer.host for peer in world.peers])
             tuning = _tuning(config, world, place)
             watching = observer.Observer(engine, stack_signal, peers, tuning.take if tuning else None)
             observing.callback(watching.close)

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from horovod.common.steps import waiting_for_data
+
 _logger = logging.getLogger("horovod.data")
 
 _LOOK_SECONDS = 1.0  # between two looks whether the thread is still there
@@ -43,21 +45,27 @@ class Background:
 
     def __next__(self) -> Any:
         with self._changed:
-            while not self._items:
-                if self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
-                if self._finished or self._stopped:
-                    raise StopIteration
-                if not self._thread.is_alive():
-                    raise RuntimeError(
-                        f"the loading thread {self._thread.name} is gone: was this process forked in the "
-                        "midst of a pass? Begin the pass after the fork"
-                    )
-                self._changed.wait(_LOOK_SECONDS)
+            if not self._items:
+                with waiting_for_data():
+                    self._wait_for_item()
             item = self._items.popleft()
             self._changed.notify_all()
             return item
+
+    def _wait_for_item(self) -> None:
+        """With the lock."""
+        while not self._items:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._finished or self._stopped:
+                raise StopIteration
+            if not self._thread.is_alive():
+                raise RuntimeError(
+                    f"the loading thread {self._thread.name} is gone: was this process forked in the "
+                    "midst of a pass? Begin the pass after the fork"
+                )
+            self._changed.wait(_LOOK_SECONDS)
 
     def stop(self) -> None:
         """Ends the thread, once it has made the item that it is at. Items that are ready are dropped."""

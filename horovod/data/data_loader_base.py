@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from horovod.common.steps import waiting_for_data
 from horovod.data.background import Background
 
 _logger = logging.getLogger("horovod.data")
+_END = object()  # of a pass
 
 
 class BaseDataLoader:
@@ -23,7 +25,12 @@ class BaseDataLoader:
         raise NotImplementedError(f"{type(self).__name__} must implement _iterate()")
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._iterate():
+        batches = iter(self._iterate())
+        while True:
+            with waiting_for_data():
+                batch = next(batches, _END)
+            if batch is _END:
+                return
             yield self._process_batch(batch)
 
     def _process_batch(self, batch: Any) -> Any:

@@ -43,7 +43,7 @@ LAW: dict[str, set[str]] = {
     "horovod._figures": set(),
     "horovod._bootstrap": _BOTTOM,
     "horovod.common": _COMMON,
-    "horovod.data": set(),
+    "horovod.data": {"horovod.common"},
     "horovod.timeline": set(),
     "horovod.elastic": set(),
     "horovod.numpy": _COMMON,

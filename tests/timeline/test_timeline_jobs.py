@@ -18,10 +18,10 @@ from horovod.timeline.__main__ import main
 TRAIN = Path(__file__).with_name("train.py")
 
 
-def run(directory: Path, *arguments: str, np: int = 2) -> tuple[str, dict[str, Any]]:
+def run(directory: Path, *arguments: str, np: int = 2, program: Path = TRAIN) -> tuple[str, dict[str, Any]]:
     """What horovodrun said, and the explanation as data."""
     flags = ["-np", str(np), "--timeline", "t.json", "--no-event-log"]
-    result = horovodrun(*flags, sys.executable, str(TRAIN), *arguments, cwd=directory, seconds=150)
+    result = horovodrun(*flags, sys.executable, str(program), *arguments, cwd=directory, seconds=150)
     assert result.returncode == 0, result.stderr
     return result.stderr, json.loads((directory / "t.json").read_text())
 
@@ -82,6 +82,15 @@ def test_a_slow_loader_is_the_first_cause(
     run(tmp_path, "--steps", "20", "--load", "0.1", *flags)
     advice = explained(tmp_path, capsys)["advice"][0]
     assert advice["cause"] == cause and "data" in advice["sentence"]
+
+
+@pytest.mark.parametrize("how", ["torch", "torch without a thread", "keras"])
+def test_a_loader_of_horovod_tells_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    run(tmp_path, how, program=TRAIN.with_name("train_loader.py"))
+    data = explained(tmp_path, capsys)
+    assert data["advice"][0]["cause"] == "input" and data["found_by"] == "step marks"
 
 
 def test_a_slow_network_is_the_first_cause(

@@ -8,6 +8,7 @@ from typing import Any
 from horovod._keras import variables
 from horovod._keras.callbacks.base import HorovodCallback
 from horovod.common.session import state
+from horovod.common.steps import mark_step
 
 
 class Broadcast(HorovodCallback):
@@ -45,7 +46,8 @@ class Broadcast(HorovodCallback):
         self._local[variables.identity_of(var)] = var
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Broadcasts, once."""
+        """Broadcasts, once; and tells the timeline that a step has ended, which compiled code can't."""
+        mark_step()
         if self.broadcast_done:
             return
         variables.broadcast_variables(
