@@ -297,9 +297,12 @@ TEST(waiting_operations_fail_before_anything_is_written_about_it) {
   WorldOptions options = with_stalls(0);
   options.knobs.log_level = HVD_LOG_WARNING;
   static std::atomic<bool> failed, over;
+  static std::atomic<int> begun;  // the abort must not meet the other rank's first operation
   failed = over = false;
+  begun = 0;
   ThreadWorld(2, options).run([&](Rank& rank) {
     CHECK(rank.simple(HVD_BARRIER, "before") == HVD_OK);
+    for (begun++; begun < 2;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (rank.rank == 1) {  // which the pending operation waits for
       while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
