@@ -42,6 +42,13 @@ class NoticeClient:
         self._sock: socket.socket | None = None
         self._closed = False
         self.connected = False
+        # No child is forked while there is a socket that it would not know of.
+        self._opening = threading.Lock()
+        os.register_at_fork(
+            before=self._opening.acquire,
+            after_in_parent=self._opening.release,
+            after_in_child=self._opening.release,
+        )
         self._thread = threading.Thread(target=self._run, name="hvd-notices", daemon=True)
         self._thread.start()
 
@@ -74,7 +81,8 @@ class NoticeClient:
         pause = _FIRST_PAUSE
         while not self._closed:
             # Known before it is connected: a child that is forked meanwhile has to close it.
-            sock = self._sock = socket.socket(family_of(self._worker.rendezvous[0]), socket.SOCK_STREAM)
+            with self._opening:
+                sock = self._sock = socket.socket(family_of(self._worker.rendezvous[0]), socket.SOCK_STREAM)
             try:
                 with sock:
                     session = self._connect(sock)
