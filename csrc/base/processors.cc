@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "base/cgroup.h"
-#include "base/turns.h"
 
 namespace hvd {
 
@@ -91,9 +90,6 @@ bool MoveLimit::allows(Clock::time_point now) {
 void keep_apart(const std::vector<int>& runs_on, int self) {
   const int share = (static_cast<int>(runs_on.size()) + places() - 1) / places();
   if (std::count(runs_on.begin(), runs_on.end(), runs_on[self]) <= share) return;
-  // Moves of such threads kept all of a rank's from running for up to 7 s, where two jobs had the same
-  // processors (Linux 6.18); and a thread with short turns gets to run without them.
-  if (takes_short_turns()) return;
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   const int place = fair_place(runs_on, self, share, others_first(allowed, runs_on[self]));

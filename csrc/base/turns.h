@@ -20,6 +20,5 @@ struct SchedulingAttributes {
 // of another at once only if its turns are shorter; otherwise it may have to wait for the next tick,
 // milliseconds that all ranks wait for. Its share of the time stays the same.
 void take_short_turns();
-bool takes_short_turns();  // this thread has asked, and was granted them
 
 }  // namespace hvd

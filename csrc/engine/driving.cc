@@ -40,7 +40,8 @@ void Engine::run_until_finished() {
       if (!keep_away) {
         drive();
         driver.unlock();
-        waiters_.call_one();  // they drive faster, and this thread may be about to keep away
+        // They drive faster: this thread leaves it to the one that comes, who is as good as here.
+        if (waiters_.call_one()) visits_.fetch_add(1);
       }
     }
     const timespec moment = backoff.pause();

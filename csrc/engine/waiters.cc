@@ -23,10 +23,11 @@ int Waiters::wait(Task& task, double seconds, std::unique_lock<std::mutex>* driv
   return code;
 }
 
-void Waiters::call_one() {
+bool Waiters::call_one() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (Task* task : tasks_)
-    if (task->call()) return;
+    if (task->call()) return true;
+  return false;
 }
 
 }  // namespace hvd

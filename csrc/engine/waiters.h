@@ -14,8 +14,8 @@ class Waiters {
  public:
   // As Task::wait(), but ends also when this thread is to drive: then it holds `driver`.
   int wait(Task& task, double seconds, std::unique_lock<std::mutex>* driver);
-  // To be called by every thread that has driven, after letting go of the lock.
-  void call_one();
+  // To be called by every thread that has driven, after letting go of the lock. Whether somebody will drive.
+  bool call_one();
 
  private:
   // A lock, though it is taken after every operation: a thread that comes is seen by the one that leaves, or

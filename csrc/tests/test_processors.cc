@@ -291,29 +291,4 @@ TEST(threads_of_the_engine_take_short_turns) {
   CHECK(ours.runtime < ordinary.runtime);
 }
 
-TEST(threads_with_short_turns_do_not_move) {
-  const cpu_set_t allowed = allowed_here();
-  const int places = CPU_COUNT(&allowed);
-  meet_ranks({0}, 0);  // they may run where this thread may
-  // One rank more than processors, all on the same one: a case in which moves are not rare.
-  auto count_moves = [&] {
-    int moved = 0;
-    for (int i = 0; i < 100; ++i) {
-      const int here = this_processor();
-      keep_apart(std::vector<int>(places + 1, here), places);
-      moved += this_processor() != here;
-    }
-    return moved;
-  };
-  int moved = 0;
-  bool granted = false;
-  start_thread("hvd-test", [&] {
-    granted = takes_short_turns();
-    moved = count_moves();
-  }).join();
-  if (places == 1) return;
-  CHECK(count_moves() > 50);
-  CHECK(!granted || moved < 50);  // the scheduler may move it now and then
-}
-
 int main(int argc, char** argv) { return check::run_all(argc, argv); }
