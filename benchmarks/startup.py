@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def main() -> None:
     )
     print(about)
     if arguments.write:
-        SECTION.write("\n".join([about, "", *lines]))
+        SECTION.write("\n".join([textwrap.fill(about, 100), "", *lines]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Counts steps in an elastic state, with a commit after each, until a file appears.
 
-Arguments: the file that ends it, and one to which each world of each process adds a line of JSON.
-Every step adds the number of the ranks to a sum, so that steps that are done twice, or lost, show.
+Arguments: the file that ends it, one to which each world of each process adds a line of JSON, and what
+trains a weight beside the count; see steps_trained.py. The weight loses 1 at each step, so that steps that
+are done twice, or lost, show.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import sys
 import time
 
 import numpy as np
+from steps_trained import TRAINED
 
 import horovod.numpy as hvd
-from horovod.common import elastic, elastic_world
+from horovod.common import elastic_world
 
 
 def note(path: str, **what: object) -> None:
@@ -36,29 +38,28 @@ def note(path: str, **what: object) -> None:
         file.write(json.dumps(line).encode() + b"\n")
 
 
-def main(stop: str, notes: str) -> None:
+def main(stop: str, notes: str, framework: str) -> None:
     hvd.init()
-    state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=0, history=[])
+    trained = TRAINED[framework]()
 
-    @elastic.run
-    def train(state: elastic.ObjectState) -> None:
+    @trained.run
+    def train(state: object) -> None:
         first = True
         while True:
             total = hvd.allreduce(np.array([float(os.path.exists(stop)), 1.0]), op=hvd.Sum, name="step")
             if first:
-                note(notes, kind="world", step=state.step, history=list(state.history))
+                note(notes, kind="world", **trained.reached())
                 first = False
             if total[0]:
                 break
-            state.step += 1
-            if not state.history or state.history[-1] != int(total[1]):
-                state.history.append(int(total[1]))
-            state.commit()
+            trained.step(int(total[1]))
+            if trained.state.step == 1:
+                note(notes, kind="committed", **trained.reached())
             time.sleep(0.01)
-        note(notes, kind="end", step=state.step, history=list(state.history))
+        note(notes, kind="end", **trained.reached())
 
-    train(state)
+    train(trained.state)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -17,6 +17,7 @@ from util_paths import ROOT
 
 PROGRAM = Path(__file__).with_name("program_steps.py")
 PATIENCE = 120.0
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 Note = dict[str, Any]
 
@@ -29,6 +30,7 @@ class StepsJob:
         directory: Path,
         *flags: str,
         on: Hosts | None = None,
+        framework: str = "numpy",
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
@@ -36,11 +38,11 @@ class StepsJob:
         self._events = directory / "events"
         self._output = directory / "output"
         words = [sys.executable, "-m", "horovod.runner.launch", *flags, "--events-file", str(self._events)]
-        words += [sys.executable, str(PROGRAM), str(directory / "stop"), str(self._notes)]
+        words += [sys.executable, str(PROGRAM), str(directory / "stop"), str(self._notes), framework]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 words if on is None else on.words(1, *words),
-                env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(env or {})},
+                env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **QUIET, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -85,6 +87,8 @@ class StepsJob:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
         assert self.process.returncode == 0, f"{self.output}\n{_lines(self._notes)}\n{_lines(self._events)}"
+        for note in [*self.notes(), *self.notes("end")]:
+            assert note["weight"] == -note["step"], f"steps were lost, or done twice: {note}"
         return self.notes("end")
 
     def close(self) -> None:

@@ -8,18 +8,31 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from cluster_hosts import Hosts
+from elastic_job import FRAMEWORKS
 from steps_job import StepsJob
+from util_packages import needs
 
 # The launcher's machine is host1. Silence of 3 s ends a connection between hosts.
 PATIENCE = {"HOROVOD_PEER_TIMEOUT_SECONDS": "3", "HOROVOD_HOST_TIMEOUT_SECONDS": "3"}
 
 
-def test_the_machine_of_rank_0_is_switched_off(hosts: Hosts, tmp_path: Path) -> None:
+@pytest.fixture(
+    params=["numpy", *(pytest.param(name, marks=pytest.mark.slow) for name in FRAMEWORKS)], name="framework"
+)
+def framework_of(request: pytest.FixtureRequest) -> str:
+    if request.param in FRAMEWORKS:
+        needs(FRAMEWORKS[request.param])
+    return str(request.param)
+
+
+def test_the_machine_of_rank_0_is_switched_off(hosts: Hosts, tmp_path: Path, framework: str) -> None:
     flags = ["-np", "3", "--min-np", "2", "-H", "host2:1,host3:1,host1:1"]
-    with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, env=PATIENCE)) as job:
+    with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, framework=framework, env=PATIENCE)) as job:
         members = job.world(3)
         assert [note["host"] for note in members] == ["host2", "host3", "host1"]
+        job.until(lambda: len(job.notes("committed")) == 3, "a commit")
         try:
             hosts.cut_off(2)
             at = time.time()
@@ -37,9 +50,11 @@ def test_the_machine_of_rank_0_is_switched_off(hosts: Hosts, tmp_path: Path) -> 
     hosts.wait_until_empty()
 
 
-def test_a_host_that_was_cut_off_comes_back_with_new_processes(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_host_that_was_cut_off_comes_back_with_new_processes(
+    hosts: Hosts, tmp_path: Path, framework: str
+) -> None:
     flags = ["-np", "2", "--min-np", "1", "-H", "host1:1,host2:1", "--blacklist-cooldown-range", "1", "2"]
-    with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, env=PATIENCE)) as job:
+    with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, framework=framework, env=PATIENCE)) as job:
         members = job.world(2)
         try:
             hosts.cut_off(2)
@@ -58,13 +73,15 @@ def test_a_host_that_was_cut_off_comes_back_with_new_processes(hosts: Hosts, tmp
     hosts.wait_until_empty()
 
 
-def test_of_two_hosts_that_do_not_reach_each_other_the_older_one_stays(hosts: Hosts, tmp_path: Path) -> None:
+def test_of_two_hosts_that_do_not_reach_each_other_the_older_one_stays(
+    hosts: Hosts, tmp_path: Path, framework: str
+) -> None:
     flags = ["-np", "2", "--min-np", "2", "-H", "host1:1,host2:1,host3:1", "--network-interfaces", "eth1"]
     env = {**PATIENCE, "HOROVOD_GLOO_TIMEOUT_SECONDS": "5"}
     hosts.iptables(3, "-A", "INPUT", "-s", "198.51.100.2", "-j", "DROP")
     hosts.iptables(3, "-A", "OUTPUT", "-d", "198.51.100.2", "-j", "DROP")
     try:
-        with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, env=env)) as job:
+        with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, framework=framework, env=env)) as job:
             members = job.world(2)
             assert [note["host"] for note in members] == ["host1", "host2"]
             event = job.events("generation", generation=members[0]["generation"])[0]
