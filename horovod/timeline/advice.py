@@ -115,6 +115,16 @@ def _network(result: Result) -> Finding:
     )
 
 
+def _memory(result: Result) -> Finding:
+    if len(result.hosts) > 1 or result.transport == "tcp":
+        return None
+    return result.parts["transfer"] - result.small_seconds, (
+        f"The ranks wait while {result.step_bytes / 1e6:.1f} MB a step go through this host's memory: "
+        "compress (hvd.Compression.fp16 halves it), accumulate gradients over several batches, or let the "
+        "optimizer's hooks exchange them while the backward pass computes."
+    )
+
+
 def _names(result: Result) -> Finding:
     if result.once < 0.5 or result.tensors < 1:
         return None
@@ -131,6 +141,7 @@ RULES: dict[str, Callable[[Result], Finding]] = {
     "idle": _waiting,
     "small operations": _small,
     "network": _network,
+    "memory": _memory,
     "new names": _names,
 }
 

@@ -81,6 +81,12 @@ class StepsJob:
         self.until(lambda: bool(newest()) and stands(), f"a world of {size}")
         return sorted(newest(), key=lambda note: int(note["rank"]))
 
+    def under_way(self, size: int) -> list[Note]:
+        """The same of the first world, which has something to lose: all have committed a step."""
+        members = self.world(size)
+        self.until(lambda: len(self.notes("committed")) == size, "a commit")
+        return members
+
     def end(self) -> list[Note]:
         """Lets it end well; the last words of all members."""
         (self.directory / "stop").touch()

@@ -109,6 +109,12 @@ def test_a_slow_network() -> None:
     assert first_cause(result) == "network" and "compress" in advise(result)[0].sentence
 
 
+def test_large_tensors_on_one_host() -> None:
+    result = explained(Job(ONE, steps=15, transfer=80 * MS))
+    assert first_cause(result) == "memory" and "MB a step" in advise(result)[0].sentence
+    assert not any("Nothing stands out" in line for line in sentences(result))
+
+
 def test_names_that_never_recur() -> None:
     job = Job(ONE, control=20 * MS, names=lambda step, tensor: f"noname.{4 * step + tensor}")
     result = explained(job)
