@@ -224,6 +224,7 @@ $(ARM_LIBCRYPTO):
 NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts,what_comes_on_the_control_connection_is_a_sign_of_life,an_engine_without_threads_fails_with_the_reason
 test-aarch64: $(VENV)/.wheel-tools $(ARM_LIBCRYPTO)
 	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
+		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq qemu-user libc6-arm64-cross > /dev/null; } || \
 		{ echo "needs other programs: apt-get install qemu-user libc6-arm64-cross" >&2; exit 1; }
 	$(BIN)/cmake -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_TESTS=ON $(call ZIG,aarch64,2.28) \
 		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu;-E;LD_LIBRARY_PATH=$(CURDIR)/$(ARM_LIBCRYPTO)" > /dev/null
