@@ -221,7 +221,7 @@ $(ARM_LIBCRYPTO):
 # Left out: the end of encrypted operations within 0.1 s, in which no emulator encrypts 4 MiB; what connections have sent, and when
 # something came, of which qemu 7.2 does not pass on what the kernel says (TCP_INFO); and threads with too large a stack, for which
 # it looks for room for longer than the test waits.
-NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts,what_comes_on_the_control_connection_is_a_sign_of_life,an_engine_without_threads_fails_with_the_reason
+NOT_EMULATED := abort_ends_stuck_collectives,bytes_between_hosts,what_comes_on_the_control_connection_is_a_sign_of_life,an_engine_without_threads_fails_with_the_reason,stacks_without_a_thread_to_find_them_are_what_the_kernel_says
 test-aarch64: $(VENV)/.wheel-tools $(ARM_LIBCRYPTO)
 	@command -v qemu-aarch64 > /dev/null && [ -d /usr/aarch64-linux-gnu/lib ] || \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq qemu-user libc6-arm64-cross > /dev/null; } || \
