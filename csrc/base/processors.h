@@ -43,9 +43,8 @@ class MoveLimit {
   std::chrono::nanoseconds pause_ = kShortest;
 };
 
-// Moves this thread to its fair place. Ranks that wait for each other are awake
-// only for moments, so the scheduler may leave two of them on one processor for many milliseconds while
-// another is idle.
+// Moves this thread to its fair place. Ranks that wait for each other are awake only for moments, so the
+// scheduler may leave two of them on one processor for many milliseconds while another is idle.
 void keep_apart(const std::vector<int>& runs_on, int self);
 
 }  // namespace hvd

@@ -6,7 +6,7 @@ import socket
 
 # A silent machine is given up after IDLE + INTERVAL * COUNT seconds. The kernel answers for a
 # process that is merely stopped, so Ctrl-Z at the launcher is no reason. Ranks notice earlier
-# (HOROVOD_PEER_TIMEOUT_SECONDS) and say which of them it was: they are to have the time for that.
+# (HOROVOD_HOST_TIMEOUT_SECONDS) and say which of them it was: they are to have the time for that.
 _IDLE, _INTERVAL, _COUNT = 4, 2, 5
 
 
