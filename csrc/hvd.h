@@ -152,6 +152,9 @@ typedef struct hvd_world {
   // HVD_MESH_KEYS_BYTES for each entry of mesh_fds: what is sent over them is encrypted. NULL: it is not.
   const uint8_t* mesh_keys;
   const hvd_knobs* knobs;  // NULL: the defaults
+  // 1, on all ranks: those that share memory with rank 0 talk to it through that, and by their control_fds
+  // only wake each other.
+  int32_t control_in_memory;
 } hvd_world;
 
 typedef struct hvd_tensor {

@@ -107,6 +107,7 @@ class World(ctypes.Structure):
         ("liveness_keys", c_char_p),
         ("mesh_keys", c_char_p),
         ("knobs", ctypes.POINTER(Knobs)),
+        ("control_in_memory", c_int32),
     ]
 
 

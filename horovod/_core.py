@@ -206,6 +206,7 @@ class Engine:
             liveness_keys=_keys(world.liveness_sessions, _CHANNEL_KEY_BYTES),
             mesh_keys=_keys(world.mesh_sessions, _MESH_KEY_BYTES) if world.mesh_sessions else None,
             knobs=ctypes.pointer(_native_knobs(knobs)),
+            control_in_memory=1,
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

@@ -87,7 +87,7 @@ extern "C" {
 
 int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
 
-int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(shm_bytes(size)); }
+int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(host_memory_bytes(size)); }
 
 int32_t hvd_can_encrypt(void) { return fail(Cipher::available()); }
 

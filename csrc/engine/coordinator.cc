@@ -47,8 +47,13 @@ void Coordinator::run() {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
     const bool relieved = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
-    if (!relieved) append_polled(&polled);
-    if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
+    const size_t own = polled.size();
+    const bool sleeps = relieved || begin_sleep(&polled);
+    const timespec now{};
+    const int ready =
+        ppoll(polled.data(), polled.size(), !sleeps ? &now : (relieved ? &moment : nullptr), nullptr);
+    if (!relieved) end_sleep(polled.data() + own);
+    if (ready < 0) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
     if (relieved) continue;
@@ -76,12 +81,19 @@ void Coordinator::serve() {
   if (has_unsent()) unsent_.set();  // the visitor may not come back, and the thread does not wait for room
 }
 
-void Coordinator::append_polled(std::vector<pollfd>* polled) {
+bool Coordinator::begin_sleep(std::vector<pollfd>* polled) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const wire::Channel& rank : ranks_) {
-    auto wanted = static_cast<short>(POLLIN | (rank.has_unsent() ? POLLOUT : 0));
-    polled->push_back({rank.fd(), wanted, 0});
+  bool nothing = true;
+  for (wire::Channel& rank : ranks_) {
+    polled->push_back({rank.fd(), rank.polled_events(true), 0});
+    nothing &= rank.begin_sleep() || rank.fd() < 0;
   }
+  return nothing;
+}
+
+void Coordinator::end_sleep(const pollfd* polled) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (wire::Channel& rank : ranks_) rank.end_sleep((polled++)->revents != 0);
 }
 
 void Coordinator::listen(int rank) {
@@ -93,6 +105,7 @@ void Coordinator::listen(int rank) {
   for (;;) {
     switch (channel.receive(&data, &size)) {
       case wire::Channel::Received::kNothing:
+        if (channel.take_bell()) channel.flush();
         return;
       case wire::Channel::Received::kClosed:
         channel.close();  // why is the watch's to find out

@@ -32,8 +32,10 @@ class Coordinator {
 
   // Does what is to be done now, without waiting, unless another thread is at it.
   void serve();
-  // Adds what to poll for before the next serve().
-  void append_polled(std::vector<pollfd>* polled);
+  // Adds what to poll for before the next serve(); false if that is not to wait. end_sleep() follows in any
+  // case, with what was added.
+  bool begin_sleep(std::vector<pollfd>* polled);
+  void end_sleep(const pollfd* polled);
 
   // All that waits for some ranks, the oldest first; nothing if even the oldest has done so for less than
   // `limit` seconds.

@@ -60,6 +60,7 @@ void Engine::drive() {
           handle(data, size);
           break;
         case wire::Channel::Received::kNothing:
+          if (control_.take_bell()) flush_unsent();
           return;
         case wire::Channel::Received::kForged:
           abort_->raise(wire::forged("the control connection to rank 0"));
@@ -79,33 +80,43 @@ void Engine::drive() {
   }
 }
 
-// Sends what the socket did not take before; POLLOUT if it still does not take all.
-short Engine::unsent_events() {
+// Sends what there was no room for before, and says what to poll for then.
+short Engine::flush_unsent(bool listen) {
   std::lock_guard<std::mutex> lock(send_mutex_);
   control_.flush();
-  return control_.has_unsent() ? POLLOUT : 0;
+  return control_.polled_events(listen);
 }
 
 // The engine thread: until something arrives (if it is to `listen`), it is woken, the abort signal is
 // raised or the time is up.
 void Engine::sleep(bool listen, const timespec* limit) {
-  auto wanted = static_cast<short>((listen ? POLLIN : 0) | unsent_events());
+  const short wanted = flush_unsent(listen);
   pollfd polled[] = {
       {wanted != 0 ? control_.fd() : -1, wanted, 0}, {wake_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}};
-  if (ppoll(polled, 3, limit, nullptr) < 0) return;
-  if (polled[1].revents != 0) wake_.clear();
+  const bool sleeps = !listen || control_.begin_sleep();
+  const timespec now{};
+  const int ready = ppoll(polled, 3, sleeps ? limit : &now, nullptr);
+  if (listen) control_.end_sleep(ready > 0 && polled[0].revents != 0);
+  if (ready > 0 && polled[1].revents != 0) wake_.clear();
 }
 
 // An application thread that drives: until something arrives for it or, on rank 0, for the coordinator. False
 // if a signal ended it.
 bool Engine::sleep_as_driver(double seconds) {
-  auto wanted = static_cast<short>(POLLIN | unsent_events());
+  const short wanted = flush_unsent(true);
   std::vector<pollfd> polled = {{control_.fd(), wanted, 0}, {abort_->fd(), POLLIN, 0}};
-  if (coordinator_) coordinator_->append_polled(&polled);
+  const size_t own = polled.size();
+  bool sleeps = control_.begin_sleep();
+  if (coordinator_) sleeps &= coordinator_->begin_sleep(&polled);
   timespec limit{};
-  limit.tv_sec = static_cast<time_t>(seconds);
-  limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
-  return ppoll(polled.data(), polled.size(), &limit, nullptr) >= 0;
+  if (sleeps) {
+    limit.tv_sec = static_cast<time_t>(seconds);
+    limit.tv_nsec = static_cast<long>((seconds - static_cast<double>(limit.tv_sec)) * 1e9);
+  }
+  const int ready = ppoll(polled.data(), polled.size(), &limit, nullptr);
+  control_.end_sleep(ready > 0 && polled[0].revents != 0);
+  if (coordinator_) coordinator_->end_sleep(polled.data() + own);
+  return ready >= 0;
 }
 
 int Engine::wait(Task& task, double seconds) {

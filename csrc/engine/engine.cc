@@ -66,6 +66,9 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       throw std::runtime_error(no_descriptor(errno).text());
     control_ = wire::Channel(pair[0]);
     parts.control_ranks[0] = wire::Channel(pair[1]);
+    own_rings_ = wire::make_control_rings(1);
+    control_.use(wire::RingEnd::of_rank(*own_rings_, 0));
+    parts.control_ranks[0].use(wire::RingEnd::of_coordinator(*own_rings_, 0));
     descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
     coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, &recorder_,
                                                  abort_.get(), log_);

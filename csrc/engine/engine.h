@@ -105,7 +105,7 @@ class Engine {
   void run();
   void run_until_finished();
   void drive();
-  short unsent_events();
+  short flush_unsent(bool listen = false);
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
   int wait_as_driver(Task& task, double seconds);
@@ -129,6 +129,7 @@ class Engine {
   const Log log_;
   std::unique_ptr<AbortSignal> abort_;
   std::shared_ptr<void> memory_;
+  std::shared_ptr<wire::ControlRings> own_rings_;  // rank 0's engine and coordinator
   std::unique_ptr<Transport> transport_;
   Executor executor_;
   Recorder recorder_;

@@ -17,7 +17,8 @@
 namespace hvd {
 namespace {
 
-std::shared_ptr<void> map_shared(int fd, size_t bytes) {
+std::shared_ptr<void> map_shared(int fd, int ranks) {
+  const size_t bytes = host_memory_bytes(ranks);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (memory == MAP_FAILED) return nullptr;
@@ -40,7 +41,7 @@ Status take_hosts(const hvd_world& world, std::vector<int> mesh_fds, const std::
   std::vector<int> hosts(world.hosts, world.hosts + world.size);
   const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[world.rank]));
   if (here > 1 || world.shm_fd >= 0) {
-    parts->memory = map_shared(world.shm_fd, shm_bytes(here));
+    parts->memory = map_shared(world.shm_fd, here);
     if (!parts->memory)
       return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
   }
@@ -80,6 +81,23 @@ RecordedRank recorded(const hvd_world& world) {
   return rank;
 }
 
+// The channels of ranks that share memory with rank 0 go through it.
+void take_rings(const hvd_world& world, Engine::Parts* parts) {
+  auto with_rank_0 = [&](int rank) { return world.hosts == nullptr || world.hosts[rank] == world.hosts[0]; };
+  if (world.control_in_memory == 0 || !parts->memory || !with_rank_0(world.rank)) return;
+  int ranks = 0;
+  for (int rank = 0; rank < world.size; ++rank) ranks += with_rank_0(rank);
+  auto& rings =
+      *reinterpret_cast<wire::ControlRings*>(static_cast<std::byte*>(parts->memory.get()) + shm_bytes(ranks));
+  for (int rank = 0, index = 0; rank < world.size; ++rank) {
+    if (!with_rank_0(rank)) continue;
+    if (world.rank == 0 && rank != 0)
+      parts->control_ranks[static_cast<size_t>(rank)].use(wire::RingEnd::of_coordinator(rings, index));
+    if (world.rank != 0 && rank == world.rank) parts->control.use(wire::RingEnd::of_rank(rings, index));
+    ++index;
+  }
+}
+
 int keep(int fd, Engine::Parts* parts) {
   if (fd >= 0) parts->descriptors.push_back(fd);
   return fd;
@@ -92,7 +110,7 @@ Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::
       parts->transport = make_single_transport();
       return {};
     case HVD_TRANSPORT_SHM:
-      parts->memory = map_shared(world.shm_fd, shm_bytes(world.size));
+      parts->memory = map_shared(world.shm_fd, world.size);
       if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
       parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, abort);
       return {};
@@ -131,6 +149,8 @@ wire::Channel take_channel(const int32_t* fds, const uint8_t* all_keys, int entr
 
 }  // namespace
 
+size_t host_memory_bytes(int ranks) { return shm_bytes(ranks) + wire::ControlRings::bytes(ranks); }
+
 Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts) {
   const bool coordinates = world.rank == 0;
   parts->rank = world.rank;
@@ -155,6 +175,7 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
                               world.control_fds[i]});
   }
   Status status = take_transport(world, abort, parts);
+  if (status.ok()) take_rings(world, parts);
   if (status.ok() && world.knobs != nullptr)
     status = take_struct(world.knobs, "hvd_knobs", sizeof world.knobs->struct_size, &parts->knobs);
   return status;

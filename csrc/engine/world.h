@@ -11,4 +11,7 @@ namespace hvd {
 // Takes over every descriptor of the world, also when it fails.
 Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts);
 
+// Of the memory that so many ranks of a host share: the transport's, and the control connections'.
+size_t host_memory_bytes(int ranks);
+
 }  // namespace hvd

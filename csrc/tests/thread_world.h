@@ -155,6 +155,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.knobs = &options_.knobs;
       world.affinity = -1;
       world.local_size = size_;
+      world.control_in_memory = 1;
       hvd_engine* engine = hvd_create(&world);
       CHECK(engine != nullptr);
       Rank rank(engine, static_cast<int>(r), size_);

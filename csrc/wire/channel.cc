@@ -1,6 +1,7 @@
 #include "wire/channel.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,7 +40,15 @@ Channel& Channel::operator=(Channel&& other) noexcept {
   end_ = other.end_;
   broken_ = other.broken_;
   forged_ = other.forged_;
+  rings_ = other.rings_;
+  rung_ = other.rung_.load();
+  bell_ = other.bell_;
   return *this;
+}
+
+void Channel::use(const RingEnd& rings) {
+  rings_ = rings;
+  has_keys_ = false;
 }
 
 void Channel::close() {
@@ -65,8 +74,8 @@ bool Channel::send(const std::vector<uint8_t>& frame) {
 bool Channel::send_bytes(const std::vector<uint8_t>& frame) {
   size_t done = 0;
   if (!has_unsent()) {
-    ssize_t sent = ::send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent == static_cast<ssize_t>(frame.size())) return true;
+    const ptrdiff_t sent = put(frame.data(), frame.size());
+    if (sent == static_cast<ptrdiff_t>(frame.size())) return true;
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return false;
     if (sent > 0) done = static_cast<size_t>(sent);
   }
@@ -76,13 +85,78 @@ bool Channel::send_bytes(const std::vector<uint8_t>& frame) {
 
 bool Channel::flush() {
   while (has_unsent()) {
-    ssize_t sent = ::send(fd_, outbox_.data() + sent_, outbox_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ptrdiff_t sent = put(outbox_.data() + sent_, outbox_.size() - sent_);
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
     sent_ += static_cast<size_t>(sent);
   }
   outbox_.clear();
   sent_ = 0;
   return true;
+}
+
+// As ::send(); with rings, too, which may take a part.
+ptrdiff_t Channel::put(const uint8_t* data, size_t size) {
+  if (!rings_) return ::send(fd_, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  size_t count = rings_.out->put(data, size);
+  if (count < size) {
+    rings_.out->wanting.store(1, std::memory_order_seq_cst);
+    count +=
+        rings_.out->put(data + count, size - count);  // the reader may just have made room, and not looked
+  }
+  if (count == size && rings_.out->wanting.load(std::memory_order_relaxed) != 0) rings_.out->wanting = 0;
+  if (count > 0 && rings_.others->load(std::memory_order_seq_cst) != 0) ring_bell();
+  if (count > 0) return static_cast<ptrdiff_t>(count);
+  errno = EAGAIN;
+  return -1;
+}
+
+// As ::recv().
+ptrdiff_t Channel::take(uint8_t* data, size_t room) {
+  if (!rings_) return ::recv(fd_, data, room, MSG_DONTWAIT);
+  const size_t count = rings_.in->take(data, room);
+  if (count > 0) {
+    if (rings_.in->wanting.load(std::memory_order_seq_cst) != 0) ring_bell();
+    return static_cast<ptrdiff_t>(count);
+  }
+  if (rung_.load(std::memory_order_relaxed) && rung_.exchange(false)) return hear_bells(data, room);
+  errno = EAGAIN;
+  return -1;
+}
+
+ptrdiff_t Channel::hear_bells(uint8_t* data, size_t room) {
+  uint8_t bells[256];
+  const ssize_t heard = ::recv(fd_, bells, sizeof bells, MSG_DONTWAIT);
+  if (heard < 0) return -1;
+  rung_ = heard == 0 || heard == sizeof bells;  // to be told again
+  if (heard > 0) {
+    bell_ = true;
+    errno = EINTR;  // look again
+    return -1;
+  }
+  return static_cast<ptrdiff_t>(rings_.in->take(data, room));  // what the other end wrote before it went
+}
+
+void Channel::ring_bell() {
+  const uint8_t bell = 0;
+  // If it fails there are bells enough, or nobody to hear them.
+  (void)!::send(fd_, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+short Channel::polled_events(bool listen) const {
+  if (rings_) return listen || has_unsent() ? POLLIN : 0;  // there is room when a bell rings
+  return static_cast<short>((listen ? POLLIN : 0) | (has_unsent() ? POLLOUT : 0));
+}
+
+bool Channel::begin_sleep() {
+  if (!rings_) return true;
+  rings_.mine->fetch_add(1, std::memory_order_seq_cst);
+  return rings_.in->empty();
+}
+
+void Channel::end_sleep(bool rung) {
+  if (!rings_) return;
+  rings_.mine->fetch_sub(1, std::memory_order_seq_cst);
+  if (rung) rung_ = true;
 }
 
 bool Channel::next_buffered(const uint8_t** data, size_t* size) {
@@ -120,7 +194,7 @@ Channel::Received Channel::receive(const uint8_t** data, size_t* size) {
       begin_ = 0;
     }
     if (inbox_.size() - end_ < 4096) inbox_.resize(inbox_.size() * 2 < 65536 ? 65536 : inbox_.size() * 2);
-    ssize_t got = ::recv(fd_, inbox_.data() + end_, inbox_.size() - end_, MSG_DONTWAIT);
+    const ptrdiff_t got = take(inbox_.data() + end_, inbox_.size() - end_);
     if (got > 0) {
       end_ += static_cast<size_t>(got);
       continue;
