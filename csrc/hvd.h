@@ -224,6 +224,9 @@ HVD_API void hvd_after_fork_in_child(hvd_engine* engine);
 
 // Returns a handle > 0, or a negative code with hvd_last_error().
 HVD_API hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request);
+// All of submitting, waiting and releasing: HVD_OK, and it is over. Otherwise the handle is there if the
+// request was taken, as after hvd_wait() with this result; if not, it is 0 and the result an error.
+HVD_API int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double seconds, hvd_handle* handle);
 // 1 done, 0 not yet, HVD_INVALID_ARGUMENT unknown handle.
 HVD_API int32_t hvd_poll(hvd_engine* engine, hvd_handle handle);
 // HVD_OK or the operation's error once done; HVD_IN_PROGRESS after `seconds`; HVD_INTERRUPTED on a signal.

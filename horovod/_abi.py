@@ -205,6 +205,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_culprit": (c_int32, [c_void_p, ctypes.POINTER(c_int32)]),
     "hvd_after_fork_in_child": (None, [c_void_p]),
     "hvd_submit": (c_int64, [c_void_p, c_void_p]),
+    "hvd_run": (c_int32, [c_void_p, c_void_p, c_double, c_void_p]),
     "hvd_poll": (c_int32, [c_void_p, c_int64]),
     "hvd_wait": (c_int32, [c_void_p, c_int64, c_double]),
     "hvd_error": (c_char_p, [c_void_p, c_int64]),

@@ -64,17 +64,21 @@ int32_t fail(Status status) {
 constexpr size_t kLeastRequest = offsetof(hvd_request, done);
 constexpr size_t kLeastWorld = offsetof(hvd_world, mesh_fds);
 
-Status submit_of_other_size(Engine& engine, const hvd_request& request, hvd_handle* handle) {
-  hvd_request known{};
-  Status status = take_struct(&request, "hvd_request", kLeastRequest, &known);
-  return status.ok() ? engine.submit(known, handle) : status;
+// The request as this version has it: itself, or a copy in `other` if the caller was built with another one.
+Status take_request(const hvd_request& request, hvd_request* other, const hvd_request** taken) {
+  *taken = &request;
+  if (request.struct_size == sizeof request) return {};
+  *taken = other;
+  return take_struct(&request, "hvd_request", kLeastRequest, other);
 }
 
-hvd_handle submit(Engine& engine, const hvd_request& request) {
+hvd_handle submit(Engine& engine, const hvd_request& request, bool waits = false) {
   try {
     hvd_handle handle = 0;
-    Status status = request.struct_size == sizeof request ? engine.submit(request, &handle)
-                                                          : submit_of_other_size(engine, request, &handle);
+    hvd_request other{};
+    const hvd_request* taken = nullptr;
+    Status status = take_request(request, &other, &taken);
+    if (status.ok()) status = engine.submit(*taken, &handle, waits);
     return status.ok() ? handle : fail(status);
   } catch (const std::exception& error) {
     return fail(Status::unknown(std::string("Can't submit: ") + error.what()));
@@ -170,7 +174,12 @@ int32_t hvd_run_default(const hvd_request* request) {
   if (!readable.ok()) return fail(readable);
   const hvd_done_fn done =
       std::exchange(waited.done, nullptr);  // with it the engine would let go of the handle
-  const hvd_handle handle = submit(*engine, waited);
+  if (engine->run_at_once(waited)) {
+    const hvd_outcome outcome{HVD_OK, "", 0, nullptr, 0};
+    if (done != nullptr) done(waited.user, &outcome);
+    return HVD_OK;
+  }
+  const hvd_handle handle = submit(*engine, waited, true);
   if (handle <= 0) return static_cast<int32_t>(handle);
   const std::shared_ptr<Task> task = engine->task(handle);
   while (engine->wait(*task, kSlice) > 0) {
@@ -196,6 +205,20 @@ int32_t hvd_default_process_set(int32_t id, int32_t* size, int32_t* included) {
     return fail(Status::invalid("There is no process set " + std::to_string(id) + "."));
   *size = static_cast<int32_t>(ranks.size());
   *included = std::binary_search(ranks.begin(), ranks.end(), engine->rank()) ? 1 : 0;
+  return HVD_OK;
+}
+
+int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double seconds, hvd_handle* handle) {
+  *handle = 0;
+  if (request->struct_size == sizeof *request && engine->engine.run_at_once(*request)) return HVD_OK;
+  const hvd_handle submitted = submit(engine->engine, *request, true);
+  if (submitted <= 0) return static_cast<int32_t>(submitted);
+  *handle = submitted;
+  const std::shared_ptr<Task> task = engine->engine.task(submitted);
+  const int code = engine->engine.wait(*task, seconds);
+  if (code != HVD_OK) return code;
+  if (!task->status().ok()) return fail(task->status());
+  engine->engine.release(submitted);
   return HVD_OK;
 }
 

@@ -190,6 +190,13 @@ wire::Request member_request(const wire::Agreement& agreement, int index) {
   return request;
 }
 
+uint64_t request_bytes(const Request& request) {
+  uint64_t bytes = 0;
+  for (const wire::TensorInfo& tensor : request.tensors)
+    bytes += static_cast<uint64_t>(element_count(tensor.shape)) * size_of(tensor.type);
+  return bytes;
+}
+
 int64_t agreement_bytes(const wire::Agreement& agreement) {
   int64_t total = 0;
   for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {

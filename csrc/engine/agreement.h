@@ -30,6 +30,8 @@ wire::Request member_request(const wire::Agreement& agreement, int index);
 std::string described(const wire::Request& request);
 
 int64_t element_count(const std::vector<int64_t>& shape);
+// Of all tensors of one rank.
+uint64_t request_bytes(const wire::Request& request);
 // Bytes an agreement moves, as counted against the fusion threshold.
 int64_t agreement_bytes(const wire::Agreement& agreement);
 

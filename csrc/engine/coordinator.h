@@ -55,6 +55,8 @@ class Coordinator {
   // From the moment that all had an operation ready to its release; for any thread.
   const Histogram& queue_seconds() const { return queue_seconds_; }
 
+  // All ranks have run an operation of the world without asking.
+  void ran_without_release();
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);

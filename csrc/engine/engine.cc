@@ -24,14 +24,6 @@ bool same_request(const Request& a, const Request& b) {
          a.postscale == b.postscale && a.tensors == b.tensors && a.numbers == b.numbers;
 }
 
-// Of all its tensors.
-uint64_t request_bytes(const Request& request) {
-  uint64_t bytes = 0;
-  for (const wire::TensorInfo& tensor : request.tensors)
-    bytes += static_cast<uint64_t>(element_count(tensor.shape)) * size_of(tensor.type);
-  return bytes;
-}
-
 uint64_t operation_bytes(const std::vector<AgreedTask>& tasks) {
   uint64_t bytes = 0;
   for (const AgreedTask& each : tasks) bytes += request_bytes(each.agreement->common);
@@ -47,6 +39,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       abort_(std::move(abort)),
       memory_(std::move(parts.memory)),
       transport_(std::move(parts.transport)),
+      meeting_(parts.meeting ? std::make_unique<Meeting>(parts.meeting, parts.rank, parts.size) : nullptr),
       executor_(transport_.get(), parts.rank, parts.size),
       recorder_(std::move(parts.recorded), parts.knobs.timeline_buffer, log_),
       stacks_(&notices_,
@@ -114,7 +107,7 @@ Status Engine::check_restrictions(const Request& request) {
   return {};
 }
 
-Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
+Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits) {
   Status status = check_request(request);
   if (!status.ok()) return status;
   if (request.unnamed != 0)
@@ -134,6 +127,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle) {
     if (!fresh)
       return Status::invalid("An operation named '" + task->request.name +
                              "' is still pending; names must be unique among pending operations.");
+    if (meeting_ && (waits || task->request.kind == HVD_JOIN)) go_away(*task);
     const bool removes = task->request.kind == HVD_REMOVE_PROCESS_SET && task->request.root_rank != 0;
     if (task->request.kind == HVD_JOIN || removes) restricting_.push_back(task);
     auto known = cache_ids_.find(key);
@@ -310,7 +304,8 @@ void Engine::run_operation(wire::Operation& operation) {
       AgreedTask each;
       std::string key;
       if (item.cached_id != 0) {
-        const Remembered& remembered = cache_.at(item.cached_id);
+        Remembered& remembered = cache_.at(item.cached_id);
+        remembered.meeting.ran();
         each.agreement = remembered.agreement;
         key = remembered.key;
       } else {
@@ -320,6 +315,7 @@ void Engine::run_operation(wire::Operation& operation) {
       auto found = pending_.find(key);
       // The name stays pending until the task is finished; a joined rank has none.
       if (found != pending_.end()) each.task = found->second;
+      if (each.task && each.task->request.kind != HVD_JOIN) come_back(*each.task);
       if (item.cached_id == 0 && each.agreement->id != 0) {
         Remembered& remembered = cache_[each.agreement->id];
         remembered.agreement = each.agreement;
@@ -367,15 +363,19 @@ void Engine::run_operation(wire::Operation& operation) {
 }
 
 void Engine::count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end) {
-  const auto kind = static_cast<size_t>(tasks.front().agreement->common.kind);
-  metrics_.operations[kind].bump();
-  metrics_.tensors[kind].bump(tasks.size());
-  metrics_.bytes[kind].bump(bytes);
-  metrics_.operation_seconds[kind][Metrics::size_class(bytes)].bump_ns(end - begin);
-  metrics_.tensors_per_operation.bump(tasks.size());
-  metrics_.tensors_per_operation.add_to_sum(tasks.size());
+  count_operation(tasks.front().agreement->common.kind, tasks.size(), bytes, begin, end);
   for (const AgreedTask& each : tasks)
     if (each.task) metrics_.negotiation_seconds.bump_ns(begin - std::min(begin, each.task->submitted));
+}
+
+void Engine::count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint64_t begin, uint64_t end) {
+  const auto index = static_cast<size_t>(kind);
+  metrics_.operations[index].bump();
+  metrics_.tensors[index].bump(tensors);
+  metrics_.bytes[index].bump(bytes);
+  metrics_.operation_seconds[index][Metrics::size_class(bytes)].bump_ns(end - begin);
+  metrics_.tensors_per_operation.bump(tensors);
+  metrics_.tensors_per_operation.add_to_sum(tensors);
 }
 
 void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks) {
@@ -430,6 +430,7 @@ void Engine::fail_pending(const Status& reason) {
 }
 
 void Engine::finish(const std::shared_ptr<Task>& task, Status status) {
+  come_back(*task);
   task->finish(std::move(status));
   if (task->has_callback()) release(task->handle);
 }

@@ -22,6 +22,7 @@
 #include "engine/executor.h"
 #include "engine/inspector.h"
 #include "engine/knobs.h"
+#include "engine/meeting.h"
 #include "engine/metrics.h"
 #include "engine/notices.h"
 #include "engine/operation_numbers.h"
@@ -42,6 +43,7 @@ class Engine {
   struct Parts {
     int rank = 0, size = 1;
     std::shared_ptr<void> memory;  // what the transport works in, if it is ours to unmap
+    void* meeting = nullptr;       // in it, if all ranks of the world share it
     std::unique_ptr<Transport> transport;
     wire::Channel control;                     // rank 0 makes its own
     std::vector<wire::Channel> control_ranks;  // rank 0: [r], own entry closed
@@ -57,7 +59,11 @@ class Engine {
   Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort);
   ~Engine();
 
-  Status submit(const hvd_request& request, hvd_handle* handle);
+  // If it is one that all ranks wait for at this moment, and small: runs it without asking the coordinator.
+  // False: it is to be submitted.
+  bool run_at_once(const hvd_request& request);
+  // `waits`: the caller has nothing else to do until it is done.
+  Status submit(const hvd_request& request, hvd_handle* handle, bool waits = false);
   // As Task::wait(); meanwhile this thread runs what is released.
   int wait(Task& task, double seconds);
   std::shared_ptr<Task> task(hvd_handle handle);
@@ -97,8 +103,11 @@ class Engine {
     std::string key;
     bool mine = false;  // this rank had submitted it, so its own request is known:
     wire::Request request;
+    WorthMeeting meeting;
   };
 
+  Remembered* to_meet_for(const hvd_request& request, uint32_t* id);
+  bool await_meeting(uint64_t begin);
   Status check_restrictions(const wire::Request& request);
   void announce(const std::vector<uint8_t>& frame);
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
@@ -122,8 +131,11 @@ class Engine {
   void make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers);
   wire::Progress progress();
   void count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end);
+  void count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint64_t begin, uint64_t end);
   void fail();
   void finish(const std::shared_ptr<Task>& task, Status status);
+  void go_away(Task& task);
+  void come_back(Task& task);
 
   const int rank_, size_;
   const Log log_;
@@ -131,6 +143,9 @@ class Engine {
   std::shared_ptr<void> memory_;
   std::shared_ptr<wire::ControlRings> own_rings_;  // rank 0's engine and coordinator
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Meeting> meeting_;  // under driver_mutex_ and mutex_, except for who is away
+  std::string key_to_meet_;
+  std::vector<std::byte*> sources_to_meet_;
   Executor executor_;
   Recorder recorder_;
   Metrics metrics_;

@@ -274,6 +274,12 @@ Status reducescatter(const ProcessSet& set, const std::vector<AgreedTask>& tasks
 
 }  // namespace
 
+std::optional<Reduction> plain_reduction(const Request& request, int size) {
+  const DataType type = request.tensors.front().type;
+  if (request.op == ReduceOp::kAdasum || averages_integers(request, type, size)) return std::nullopt;
+  return reduction_for(request, type, size);
+}
+
 Executor::Executor(Transport* transport, int rank, int size) : transport_(transport), rank_(rank) {
   ProcessSet& world = sets_[0];
   for (int r = 0; r < size; ++r) world.ranks.push_back(r);

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -23,6 +24,9 @@ struct AgreedTask {
   std::shared_ptr<const wire::Agreement> agreement;
   std::shared_ptr<Task> task;
 };
+
+// What an allreduce of one tensor by `size` ranks computes, if that takes one pass over the data.
+std::optional<Reduction> plain_reduction(const wire::Request& request, int size);
 
 class Executor {
  public:

@@ -40,6 +40,7 @@ class Task {
   hvd_handle handle = 0;
   uint32_t sent_as = 0;    // cache id this was announced with
   uint64_t submitted = 0;  // when, by now_ns()
+  bool away = false;       // until it runs, this rank comes to no meeting
   int64_t result = 0;
   std::vector<int32_t> received_splits;
 

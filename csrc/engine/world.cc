@@ -17,6 +17,12 @@
 namespace hvd {
 namespace {
 
+// The transport's memory, the control rings, and where the ranks meet.
+size_t meeting_offset(int ranks) {
+  constexpr size_t kAlignment = 128;
+  return (shm_bytes(ranks) + wire::ControlRings::bytes(ranks) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 std::shared_ptr<void> map_shared(int fd, int ranks) {
   const size_t bytes = host_memory_bytes(ranks);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -113,6 +119,7 @@ Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::
       parts->memory = map_shared(world.shm_fd, world.size);
       if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
       parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, abort);
+      parts->meeting = static_cast<std::byte*>(parts->memory.get()) + meeting_offset(world.size);
       return {};
     case HVD_TRANSPORT_TCP:
     case HVD_TRANSPORT_HIERARCHICAL: {
@@ -149,7 +156,7 @@ wire::Channel take_channel(const int32_t* fds, const uint8_t* all_keys, int entr
 
 }  // namespace
 
-size_t host_memory_bytes(int ranks) { return shm_bytes(ranks) + wire::ControlRings::bytes(ranks); }
+size_t host_memory_bytes(int ranks) { return meeting_offset(ranks) + Meeting::bytes(ranks); }
 
 Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts) {
   const bool coordinates = world.rank == 0;
