@@ -21,8 +21,7 @@ void Meeting::come_with(Slot& mine, uint32_t id) {
   then_ = place_->word.fetch_add(MeetingWord::kOne, std::memory_order_acq_rel) + MeetingWord::kOne;
   if (MeetingWord::come(then_) != size_) return;
   bool same = true;  // the last one looks
-  for (int rank = 0; rank < size_; ++rank)
-    same &= slot(then_, rank).id.load(std::memory_order_relaxed) == id;
+  for (int rank = 0; rank < size_; ++rank) same &= slot(then_, rank).id.load(std::memory_order_relaxed) == id;
   uint64_t expected = then_;  // if it has changed, somebody has left
   place_->word.compare_exchange_strong(
       expected, same ? MeetingWord::after_agreeing(then_) : MeetingWord::after_parting(then_),
