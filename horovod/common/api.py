@@ -77,10 +77,15 @@ class Api(Generic[Tensor, TensorLike]):
         process_set: ProcessSet = global_process_set,
     ) -> Tensor:
         """allreduce() that overwrites its tensor and returns it."""
-        table.synchronize(
-            self.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+        return self._submit.run_allreduce(
+            self._writable(tensor),
+            name,
+            reduce_op(op, average),
+            prescale_factor,
+            postscale_factor,
+            process_set,
+            in_place=True,
         )
-        return tensor
 
     def allreduce_async(
         self,
