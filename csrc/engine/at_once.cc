@@ -16,7 +16,7 @@
 namespace hvd {
 namespace {
 
-constexpr uint64_t kPatience = 20'000;  // nanoseconds; then the coordinator is asked
+constexpr uint64_t kPatience = 60'000;  // nanoseconds; then the coordinator is asked
 constexpr size_t kMostRead = 64 << 10;  // by each rank, of all
 
 void pause() {
@@ -122,6 +122,7 @@ bool Engine::run_at_once(const hvd_request& request) {
     numbers_.next(0);
     if (coordinator_) coordinator_->ran_without_release();
     metrics_.cache_hits.bump();
+    metrics_.met.bump();
     count_operation(common.kind, 1, bytes, start, end);
     metrics_.negotiation_seconds.bump_ns(start - begin);
     metrics_.blocked_ns.add(end - begin);

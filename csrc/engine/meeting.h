@@ -51,7 +51,7 @@ class WorthMeeting {
   void ran() { ++runs_; }
 
  private:
-  static constexpr uint32_t kMisses = 3, kSeldom = 64;
+  static constexpr uint32_t kMisses = 8, kSeldom = 16;
   uint32_t runs_ = 0, misses_ = 0;
 };
 

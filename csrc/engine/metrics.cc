@@ -29,6 +29,7 @@ void visit(const Metrics& metrics, const Metrics::Elsewhere& elsewhere, const Ta
   take("cache_hits", metrics.cache_hits.value());
   take("cache_misses", metrics.cache_misses.value());
   take("cache_evictions", metrics.cache_evictions.value());
+  take("operations_without_coordinator", metrics.met.value());
   take("steps", metrics.steps.value());
   take("stalls", metrics.stalls.value());
   take("failures", metrics.failures.value());

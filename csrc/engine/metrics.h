@@ -61,7 +61,7 @@ struct Metrics {
 
   // The driver's.
   Counter operations[kKinds], tensors[kKinds], bytes[kKinds];
-  Counter cache_evictions;
+  Counter cache_evictions, met;                       // met: operations that needed no coordinator
   Histogram operation_seconds[kKinds][kSizeClasses];  // by the operation's bytes
   Histogram negotiation_seconds;                      // from the submission here to the start
   Histogram tensors_per_operation;

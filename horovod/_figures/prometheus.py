@@ -32,6 +32,12 @@ _OF_RANK_0 = (
     ("cache_hits_total", "counter", "Operations announced by a number.", ()),
     ("cache_misses_total", "counter", "Operations announced by a description.", ()),
     ("cache_evictions_total", "counter", "Descriptions that were forgotten.", ()),
+    (
+        "operations_without_coordinator_total",
+        "counter",
+        "Small ones that all ranks waited for at the same time.",
+        (),
+    ),
     ("samples_total", "counter", "Samples, as the program tells.", ()),
     ("stalls_total", "counter", "Reports of something that stood still.", ()),
     ("resets_total", "counter", "How often the process has left a world.", ()),

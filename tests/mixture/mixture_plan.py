@@ -26,6 +26,7 @@ FEATURES = {
     "mismatch": "operations on which the ranks disagree",
     "remove-abandoned": "operations that not all ranks of a process set have submitted when it is removed",
     "remove-pending": "process sets that are removed while their operations are pending",
+    "rounds": "rows of allreduces that all ranks wait for",
     "scale": "prescale and postscale factors",
     "sets": "process sets",
     "unnamed": "operations without a name",
@@ -134,6 +135,17 @@ class Submit:
 
 
 @dataclass(frozen=True)
+class Rounds:
+    """One after another on all ranks, each waiting for its result: what small ones need no coordinator for.
+
+    `wait`: for all others first.
+    """
+
+    operations: tuple[Operation, ...]
+    wait: bool
+
+
+@dataclass(frozen=True)
 class Add:
     set: Set
 
@@ -156,7 +168,7 @@ class Join:
     wait: bool
 
 
-Step = Submit | Add | Remove | Join
+Step = Submit | Rounds | Add | Remove | Join
 
 
 @dataclass
@@ -198,6 +210,8 @@ class Plan:
             if draw.random() < 0.5:
                 for i in range(draw.choice((1, 1, 2, 8))):
                     steps.append(Submit((self._blocking(f"{prefix}.blocking {i}"),)))
+            if self._has("rounds") and draw.random() < 0.4:
+                steps.append(self._rounds(prefix))
             if self._has("join") and draw.random() < 0.12:
                 steps.append(self._join(f"{prefix}.join"))
         return steps
@@ -205,6 +219,23 @@ class Plan:
     def _next(self) -> int:
         self._number += 1
         return self._number
+
+    def _rounds(self, prefix: str) -> Rounds:
+        """Few names, many times each, so that they are remembered; some are different in the middle."""
+        draw = self._random
+        names = [f"{prefix}.round {i}" for i in range(draw.choice((1, 2, 3)))]
+        known = [self._operation(name, "allreduce") for name in names]
+        if draw.random() < 0.7:
+            known = [replace(each, prescale=1.0, set=self.world) for each in known]
+        operations = []
+        for i in range(draw.choice((3, 10, 40))):
+            again = known[i % len(names)]
+            if draw.random() < 0.05:
+                again = known[i % len(names)] = self._operation(names[i % len(names)], "allreduce")
+            name = again.name or names[i % len(names)]
+            fresh = replace(again, number=self._next(), name=name, present=again.set.members)
+            operations.append(replace(fresh, blocking=True))
+        return Rounds(tuple(operations), draw.random() < 0.6)
 
     def _process_set_changes(self) -> Iterator[Step]:
         draw = self._random
@@ -236,12 +267,12 @@ class Plan:
             return Operation(self._next(), kind, chosen, kind, present=chosen.members, blocking=True)
         return replace(self._operation(name), blocking=True)
 
-    def _operation(self, name: str) -> Operation:
+    def _operation(self, name: str, kind: str | None = None) -> Operation:
         """A new one, or once more what had this name, so that the engine remembers it."""
         draw = self._random
         known = self._templates.get(name)
         if known is None or known.set not in self._sets or draw.random() < 0.3:
-            known = self._templates[name] = self._draw(name)
+            known = self._templates[name] = self._draw(name, kind)
         named = draw.random() < 0.7 or not self._has("unnamed") or self._joined_unevenly
         operation = replace(known, number=self._next(), name=name if named else None)
         members = operation.set.members
@@ -259,9 +290,9 @@ class Plan:
             operation, wrong=(self._random.choice(operation.set.members), self._random.choice(what))
         )
 
-    def _draw(self, name: str) -> Operation:
+    def _draw(self, name: str, kind: str | None = None) -> Operation:
         draw = self._random
-        kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = kind or draw.choices(list(KINDS), list(KINDS.values()))[0]
         chosen = self._choose_set()
         members = chosen.members
         dtype = draw.choice(ALL)

@@ -8,19 +8,23 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Set, Step, Submit
+from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Rounds, Set, Step, Submit
 from mixture_values import Values, difference
 
 import horovod.numpy as hvd
 
 PATIENCE = 40.0  # seconds without progress after which a rank gives up
 LAST_WORDS = 3.0  # seconds that the others get to tell where they hang
+
+
+_NOT_WAITING = {"allreduce": hvd.allreduce_async, "allreduce_": hvd.allreduce_async_}
 
 
 class Wrong(Exception):
@@ -87,6 +91,8 @@ class Rank:
         match step:
             case Submit():
                 self._submit_all(step.operations)
+            case Rounds():
+                self._do_rounds(step)
             case Add():
                 self._doing = f"adding process set {step.set.members}"
                 step.set.handle = hvd.add_process_set(step.set.members)
@@ -194,6 +200,29 @@ class Rank:
         elif self._random.random() < 0.1:
             pending.waiter = self._waiting_thread.submit(hvd.synchronize, pending.handle)
 
+    def _do_rounds(self, step: Rounds) -> None:
+        """Prepared before and checked after, so that the ranks come at about the same time."""
+        if step.wait:
+            self._wait_for(list(self._pending))
+        functions = {"allreduce": hvd.allreduce, "allreduce_": hvd.allreduce_}
+        calls = [(each, self._call(each, functions)) for each in step.operations if self.rank in each.present]
+        outcomes: list[tuple[Operation, Any, Exception | None]] = []
+        for operation, call in calls:
+            fate = self._random.random()
+            if fate < 0.1:
+                self._pause()
+            if fate > 0.97:
+                self._submit(operation)
+                continue
+            self.operations += 1
+            self._progress += 1
+            try:
+                outcomes.append((operation, call(), None))
+            except hvd.HorovodInternalError as error:
+                outcomes.append((operation, None, error))
+        for operation, result, failure in outcomes:
+            self._check(operation, result, failure)
+
     def _gather_objects(self, operation: Operation) -> None:
         try:
             objects = hvd.allgather_object((operation.number, self.rank), process_set=operation.set.handle)
@@ -220,6 +249,11 @@ class Rank:
 
     def _start(self, operation: Operation) -> int:
         """The handle."""
+        handle: int = self._call(operation, _NOT_WAITING)()
+        return handle
+
+    def _call(self, operation: Operation, allreduces: Mapping[str, Callable[..., Any]]) -> Callable[[], Any]:
+        """That of this operation, ready to be made."""
         name, options = operation.name, {"process_set": operation.set.handle}
         root = operation.root
         if operation.wrong is not None and operation.wrong[0] == self.rank:
@@ -229,16 +263,16 @@ class Rank:
             arrays = [array.copy() for array in arrays]
         match operation.kind:
             case "allgather":
-                return hvd.allgather_async(arrays[0], name, **options)
+                return partial(hvd.allgather_async, arrays[0], name, **options)
             case "grouped_allgather":
-                return hvd.grouped_allgather_async(arrays, name, **options)
+                return partial(hvd.grouped_allgather_async, arrays, name, **options)
             case "broadcast":
                 submit = hvd.broadcast_async_ if operation.in_place else hvd.broadcast_async
-                return submit(arrays[0], root, name, **options)
+                return partial(submit, arrays[0], root, name, **options)
             case "alltoall":
                 index = operation.set.members.index(self.rank)
                 splits = None if operation.splits is None else operation.splits[index]
-                return hvd.alltoall_async(arrays[0], splits, name, **options)
+                return partial(hvd.alltoall_async, arrays[0], splits, name, **options)
         options |= {
             "name": name,
             "op": operation.op,
@@ -247,15 +281,15 @@ class Rank:
         }
         match operation.kind:
             case "allreduce":
-                submit = hvd.allreduce_async_ if operation.in_place else hvd.allreduce_async
-                return submit(arrays[0], **options)
+                submit = allreduces["allreduce_" if operation.in_place else "allreduce"]
+                return partial(submit, arrays[0], **options)
             case "grouped_allreduce":
                 submit = hvd.grouped_allreduce_async_ if operation.in_place else hvd.grouped_allreduce_async
-                return submit(arrays, **options)
+                return partial(submit, arrays, **options)
             case "reducescatter":
-                return hvd.reducescatter_async(arrays[0], **options)
+                return partial(hvd.reducescatter_async, arrays[0], **options)
             case "grouped_reducescatter":
-                return hvd.grouped_reducescatter_async(arrays, **options)
+                return partial(hvd.grouped_reducescatter_async, arrays, **options)
         raise AssertionError(operation.kind)
 
     def _mistaken(self, operation: Operation) -> tuple[Operation, int]:
@@ -285,7 +319,7 @@ class Rank:
             return
         operation = pending.operation
         self._doing = f"waiting for {operation.number} {operation}"
-        failure = None
+        result, failure = None, None
         try:
             if pending.waiter is not None:
                 result = pending.waiter.result()
@@ -297,6 +331,9 @@ class Rank:
         except hvd.HorovodInternalError as error:
             failure = error
         self._pending = [each for each in self._pending if each is not pending]
+        self._check(operation, result, failure)
+
+    def _check(self, operation: Operation, result: Any, failure: Exception | None) -> None:
         self._progress += 1
         if operation.fails or failure is not None:
             if not operation.fails:

@@ -50,7 +50,9 @@ def mix(seed: int, options: argparse.Namespace) -> None:
         os._exit(1)
     compared = hvd.allreduce(np.array(rank.compared), op=hvd.Sum, name="results compared")
     if hvd.rank() == 0:
+        met = int(hvd.metrics()["operations_without_coordinator_total"])
         print(f"{rank.operations} operations, {compared} results compared, seed {seed}", flush=True)
+        print(f"{met} so far without the coordinator", flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,132 @@
+// Operations that need no coordinator, among those that do.
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "thread_world.h"
+
+namespace {
+
+// A call of hvd_run() to its end.
+int run(Rank& rank, const std::string& name, std::vector<float>& data) {
+  const auto rows = static_cast<int64_t>(data.size());
+  hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
+  hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
+  request.tensor_count = 1;
+  request.tensors = &tensor;
+  hvd_handle handle = 0;
+  int code = hvd_run(rank.engine, &request, 100.0, &handle);
+  while (code == HVD_INTERRUPTED) code = hvd_wait(rank.engine, handle, 100.0);
+  CHECK(code != HVD_IN_PROGRESS);
+  return code;
+}
+
+uint64_t met(hvd_engine* engine) {
+  std::istringstream names(hvd_metric_names());
+  size_t index = 0;
+  for (std::string name; names >> name; ++index) {
+    if (name != "operations_without_coordinator") continue;
+    std::vector<uint64_t> values(4096);
+    CHECK(hvd_metrics(engine, values.data(), static_cast<int32_t>(values.size())) > static_cast<int>(index));
+    return values[index];
+  }
+  CHECK(false);
+  return 0;
+}
+
+float sum_over(int size, int step) {
+  float sum = 0;
+  for (int r = 0; r < size; ++r) sum += static_cast<float>(step * 7 + r);
+  return sum;
+}
+
+void check_sum(const Rank& rank, const std::vector<float>& data, int step, int present) {
+  for (float value : data) CHECK(value == sum_over(present, step));
+  (void)rank;
+}
+
+}  // namespace
+
+TEST(ranks_that_wait_together_meet) {
+  for (int size : {2, 3}) {
+    ThreadWorld(size).run([&](Rank& rank) {
+      for (int step = 0; step < 3000; ++step) {
+        std::vector<float> data(step % 3 == 0 ? 1 : 900, static_cast<float>(step * 7 + rank.rank));
+        CHECK(run(rank, step % 3 == 0 ? "one" : "many", data) == HVD_OK);
+        check_sum(rank, data, step, size);
+      }
+      CHECK(met(rank.engine) > 0);
+    });
+  }
+}
+
+TEST(others_are_asked_for_where_a_rank_does_not_wait) {
+  constexpr int kSize = 3;
+  ThreadWorld(kSize).run([&](Rank& rank) {
+    std::mt19937 random(static_cast<unsigned>(rank.rank));
+    for (int step = 0; step < 2000; ++step) {
+      std::vector<float> other(3, 1.0f), data(5, static_cast<float>(step * 7 + rank.rank));
+      hvd_handle pending = 0;
+      if (step % 50 == 7) pending = rank.allreduce_async("other", other);
+      const int code = random() % 8 == 0 ? rank.allreduce("data", data) : run(rank, "data", data);
+      CHECK(code == HVD_OK);
+      check_sum(rank, data, step, kSize);
+      if (pending != 0) {
+        CHECK(rank.finish(pending) == HVD_OK);
+        CHECK(other[0] == 3.0f);
+      }
+      if (random() % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
+    }
+  });
+}
+
+TEST(a_rank_that_has_joined_is_not_waited_for) {
+  ThreadWorld(2).run([](Rank& rank) {
+    for (int round = 0; round < 20; ++round) {
+      for (int step = 0; step < 40; ++step) {
+        if (rank.rank == 1 && step == 20) break;
+        std::vector<float> data(2, static_cast<float>(step * 7 + rank.rank));
+        CHECK(run(rank, "data", data) == HVD_OK);
+        check_sum(rank, data, step, step < 20 ? 2 : 1);
+      }
+      int64_t last = -1;
+      CHECK(rank.simple(HVD_JOIN, "join", &last) == HVD_OK);
+      CHECK(last == 0 || last == 1);
+    }
+  });
+}
+
+TEST(what_differs_is_refused_on_all_ranks_and_the_engine_goes_on) {
+  ThreadWorld(2).run([](Rank& rank) {
+    for (int step = 0; step < 300; ++step) {
+      const bool differs = step % 10 == 9 && rank.rank == 1;
+      std::vector<float> data(differs ? 3 : 2, static_cast<float>(step * 7 + rank.rank));
+      const int code = run(rank, "data", data);
+      CHECK((code == HVD_OK) == (step % 10 != 9));
+      if (code == HVD_OK) check_sum(rank, data, step, 2);
+    }
+  });
+}
+
+TEST(an_abort_ends_who_waits) {
+  ThreadWorld(2).run([](Rank& rank) {
+    const auto begin = std::chrono::steady_clock::now();
+    int code = HVD_OK;
+    for (int step = 0; code == HVD_OK; ++step) {
+      std::vector<float> data(2, 1.0f);
+      if (rank.rank == 1 && step == 500) {
+        hvd_abort(rank.engine, "enough");
+        break;
+      }
+      code = run(rank, "data", data);
+      CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+    }
+    if (rank.rank == 0) CHECK(code < 0);
+  });
+}
+
+int main(int argc, char** argv) { return check::run_all(argc, argv); }
