@@ -34,7 +34,9 @@ def show_target(target: Target | None) -> str:
         return ""
     if target.peer is None:
         return f"≤ {show_time(target.most or 0.0)}"
-    return f"≥ {target.least:g} x faster" if target.least is not None else f"≤ {target.most:g} x its time"
+    if target.least is None:
+        return f"≤ {target.most:g} x its time"
+    return f"≥ {target.least:g} x faster" if target.least > 1 else f"≤ {1 / target.least:g} x its time"
 
 
 def _cells(line: Line) -> list[str]:

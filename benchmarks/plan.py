@@ -80,7 +80,13 @@ def _faster(np: int, transport: str, peer: str, least: float, *cases: Case) -> l
 
 
 TARGETS = (
-    Target(2, "shm", Case(ALLREDUCE, size=4), None, most=60e-6),
+    Target(2, "shm", Case(ALLREDUCE, size=4), None, most=12e-6),
+    *_faster(2, "shm", "mpi", 1 / 5, *_sizes(4)),
+    *_faster(2, "shm", "mpi", 1, *_sizes(64 * _KI)),
+    *_faster(2, "shm", "mpi", 1.5, *_sizes(_MI)),
+    *_faster(4, "shm", "mpi", 1 / 3, *_sizes(4)),
+    *_faster(4, "shm", "mpi", 1 / 1.2, *_sizes(64 * _KI)),
+    Target(2, "shm", _STEP, "memcpy", most=1.35),
     *_faster(2, "shm", "gloo", 10, *_sizes(64 * _KI)),
     *_faster(2, "shm", "gloo", 6, *_sizes(_MI)),
     *_faster(2, "shm", "gloo", 4, *_sizes(16 * _MI)),
