@@ -38,6 +38,7 @@ void Engine::run_until_finished() {
       sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
       keep_away = !driver.owns_lock();
+      backoff.looked(keep_away);
       if (!keep_away) {
         drive();
         driver.unlock();

@@ -182,18 +182,7 @@ inline int64_t bytes_of(const Agreement& agreement) {
 
 using Key = std::pair<int, std::string>;
 
-struct ToCoordinator {
-  MessageType type;
-  uint32_t id = 0;
-  Submission* submission = nullptr;
-};
-
-struct ToRank {
-  MessageType type;
-  uint32_t id = 0;
-  std::shared_ptr<const hvd::wire::Operation> operation = nullptr;
-  std::vector<reference::Operation*> expected = {};
-};
+using Frame = std::vector<uint8_t>;  // without its length
 
 struct Remembered {
   Agreement agreement;
@@ -210,8 +199,8 @@ struct Rank {
   std::map<Key, Submission*> pending;
   std::map<uint32_t, Remembered> cache;
   std::map<Key, uint32_t> ids;
-  std::deque<ToCoordinator> outbox;
-  std::deque<ToRank> inbox;
+  std::deque<Frame> outbox, inbox;
+  std::deque<std::vector<reference::Operation*>> expected;  // of each release for it that it has not run
 
   bool has_pending(int kind, int set = 0) const {
     for (const auto& entry : pending)
@@ -230,6 +219,23 @@ struct Rank {
     return request.process_set == 0 || !has_pending(HVD_REMOVE_PROCESS_SET, request.process_set);
   }
 };
+
+// A tree of ranks that is up to three steps high; half of them are one step high.
+inline std::vector<int> some_tree(Random& random, int size) {
+  std::vector<int> parents(static_cast<size_t>(size), 0), height(parents), below(parents);
+  if (random.one_in(2)) return parents;
+  const int fan_out = 2 + random.below(2);
+  for (size_t rank = 1; rank < parents.size(); ++rank) {
+    size_t above = 0;
+    do {
+      above = static_cast<size_t>(random.below(static_cast<int>(rank)));
+    } while (above > 0 && (below[above] == fan_out || height[above] == 2));
+    below[above]++;
+    height[rank] = height[above] + 1;
+    parents[rank] = static_cast<int>(above);
+  }
+  return parents;
+}
 
 inline hvd_knobs some_knobs(Random& random) {
   hvd_knobs knobs = test_knobs();

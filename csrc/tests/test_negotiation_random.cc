@@ -1,9 +1,9 @@
 // Negotiation against a reference, in random sequences: test_negotiation_random [sequences] [first seed].
 //
 // Simulated ranks follow the rules of Engine for names, joins, process sets and remembered requests, and talk
-// to a real Negotiation over first-in-first-out queues; when they submit, when a message arrives, what is
-// held back and when a rank runs what was released is up to chance. A failure prints its seed and what
-// happened: run that one again with "1 <seed>".
+// to a real Negotiation over first-in-first-out queues, through a random tree of real Combinings; when they
+// submit, when a message arrives, what is held back and when a rank runs what was released is up to chance. A
+// failure prints its seed and what happened: run that one again with "1 <seed>".
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "engine/branches.h"
+#include "engine/combining.h"
 #include "engine/negotiation.h"
 #include "kinds.h"
 #include "negotiation_program.h"
@@ -23,7 +25,7 @@ using namespace sequences;
 // How often things that matter have happened, to see that chance leaves nothing out.
 struct Counts {
   size_t submitted, ok, mismatches, refused, invalid, fused, by_id, resent, evicted, stand_ins, joins, added,
-      removed, held, cut_short;
+      removed, held, cut_short, combined, let_go, named;
 };
 Counts counts{};
 
@@ -37,13 +39,16 @@ class Sequence {
   Sequence(uint64_t seed, bool verbose)
       : random_(seed),
         verbose_(verbose),
-        size_(random_.pick({1, 2, 2, 3, 3, 4, 5})),
+        size_(random_.pick({1, 2, 2, 3, 3, 4, 5, 6, 8})),
+        parents_(some_tree(random_, size_)),
         knobs_(some_knobs(random_)),
         stray_joins_(random_.one_in(4)),
         spoiled_one_in_(random_.pick({8, 30, 1000})),
         negotiation_(size_, knobs_),
         reference_(size_),
         ranks_(static_cast<size_t>(size_)),
+        above_(ranks_.size()),
+        below_(ranks_.size()),
         arrived_(ranks_.size()) {
     say("%d ranks, fusion threshold %ld, cache capacity %d", size_,
         static_cast<long>(knobs_.fusion_threshold), knobs_.cache_capacity);
@@ -51,6 +56,11 @@ class Sequence {
     for (int r = 0; r < size_; ++r) {
       Rank& rank = ranks_[static_cast<size_t>(r)];
       rank.number = r;
+      branches_.push_back(hvd::branches_of(r, parents_));
+      hubs_.push_back(r > 0 && branches_.back().size() > 1
+                          ? std::make_unique<hvd::Combining>(size_, branches_.back())
+                          : nullptr);
+      if (r > 0) say("rank %d is below rank %d", r, parents_[static_cast<size_t>(r)]);
       for (int other = 0; other < size_; ++other) rank.sets[0].members.push_back(other);
       // Not quite the same order everywhere, and now and then one is left out.
       for (const Line& line : program)
@@ -91,6 +101,7 @@ class Sequence {
       int choice = random_.below(total), action = 0;
       while (choice >= weights_[action]) choice -= weights_[action++];
       if (action == 0 && submit_next(rank)) return true;
+      if (action == 1 && random_.one_in(40) && settle_hubs(true)) return true;
       if (action == 1 && deliver(rank)) return true;
       if (action == 2 && execute(rank)) return true;
       if (action == 3 && negotiation_.has_ready()) {
@@ -105,6 +116,7 @@ class Sequence {
       idle = idle && rank.next == rank.program.size();
       if (deliver(rank) || execute(rank)) return true;
     }
+    if (settle_hubs(false)) return true;
     if (negotiation_.has_ready())
       release(nobody_busy());
     else if (idle)
@@ -156,28 +168,145 @@ class Sequence {
     say("rank %d submits #%d: kind %d '%s' of set %d, root %d, id %u", rank.number, submission->number,
         own.kind, own.name.c_str(), own.process_set, own.root_rank, submission->sent_as);
     counts.by_id += submission->sent_as != 0;
-    rank.outbox.push_back({submission->sent_as ? MessageType::kCached : MessageType::kRequest,
-                           submission->sent_as, submission});
+    rank.outbox.push_back(without_length(submission->sent_as != 0
+                                             ? hvd::wire::encode_id(MessageType::kCached, submission->sent_as)
+                                             : hvd::wire::encode_request(own)));
   }
 
-  // A message reaches the coordinator.
+  static Frame without_length(const Frame& frame) { return {frame.begin() + 4, frame.end()}; }
+
+  // ---- the tree
+
+  hvd::Combining* hub(int rank) { return hubs_[static_cast<size_t>(rank)].get(); }
+  hvd::Combining::Time now() { return hvd::Combining::Time(std::chrono::nanoseconds(++clock_)); }
+
+  // A message goes one step: from this rank to where it talks to, or between it and the rank above.
   bool deliver(Rank& rank) {
-    if (rank.outbox.empty()) return false;
-    const ToCoordinator message = rank.outbox.front();
-    rank.outbox.pop_front();
-    say("#%d of rank %d arrives%s", message.submission->number, rank.number,
-        message.type == MessageType::kResent ? " whole" : "");
-    auto& arrived = arrived_[static_cast<size_t>(rank.number)];
-    if (message.type == MessageType::kResent) {
-      for (auto& entry : arrived)
-        if (entry.first == message.submission) entry.second = true;
-      negotiation_.resent(rank.number, message.id, message.submission->request, {});
-    } else {
-      arrived.push_back({message.submission, true});
-      if (message.type == MessageType::kCached) {
-        negotiation_.cached(rank.number, message.id, {});
+    const auto number = static_cast<size_t>(rank.number);
+    std::deque<Frame>* queues[] = {&rank.outbox, &above_[number], &below_[number]};
+    const int first = random_.below(3);
+    for (int i = 0; i < 3; ++i) {
+      std::deque<Frame>& queue = *queues[(first + i) % 3];
+      if (queue.empty()) continue;
+      const Frame frame = std::move(queue.front());
+      queue.pop_front();
+      const bool inner = rank.number == 0 || hub(rank.number) != nullptr;
+      if (&queue == &below_[number]) {
+        REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size(), now()));
+        pass_on(rank.number);
+      } else if (&queue == &rank.outbox && inner) {
+        arrive(rank.number, rank.number, frame);
       } else {
-        negotiation_.request(rank.number, message.submission->request, {});
+        arrive(parents_[number], rank.number, frame);
+      }
+      return true;
+    }
+    return false;
+  }
+
+  // At the hub of a rank, from one below it, or from itself.
+  void arrive(int at, int from, const Frame& frame) {
+    const auto& branches = branches_[static_cast<size_t>(at)];
+    size_t branch = 0;
+    while (branches[branch].rank != from) ++branch;
+    if (at == 0) return reach_coordinator(branches[branch], frame);
+    REQUIRE(hub(at)->from_branch(branch, frame.data(), frame.size(), now()));
+    if (random_.one_in(2)) pass_on(at);  // or later, together with others
+  }
+
+  void pass_on(int at) {
+    for (const Frame& frame : hub(at)->take_up())
+      above_[static_cast<size_t>(at)].push_back(without_length(frame));
+    for (const auto& down : hub(at)->take_down()) send_down(at, down.branch, down.frame);
+  }
+
+  void send_down(int from, size_t branch, const Frame& frame) {
+    const int to = branches_[static_cast<size_t>(from)][branch].rank;
+    const bool own = branch == 0 || hub(to) == nullptr;
+    (own ? ranks_[static_cast<size_t>(to)].inbox : below_[static_cast<size_t>(to)])
+        .push_back(without_length(frame));
+  }
+
+  void send_to(const std::vector<int>& ranks, bool named, const Frame& frame) {
+    hvd::RankSet set(size_);
+    for (int rank : ranks) set.add(rank);
+    hvd::address(branches_[0], set, named, frame, [&](size_t branch, const Frame& part) {
+      counts.named += part.size() != frame.size();
+      send_down(0, branch, part);
+    });
+  }
+
+  // Only what was released.
+  bool deliver_down(Rank& rank) {
+    std::deque<Frame>& queue = below_[static_cast<size_t>(rank.number)];
+    if (queue.empty()) return false;
+    const Frame frame = std::move(queue.front());
+    queue.pop_front();
+    REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size(), now()));
+    pass_on(rank.number);
+    return true;
+  }
+
+  // What was not passed on by chance, and if `late`, what is held.
+  bool settle_hubs(bool late) {
+    bool moved = false;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (hub(rank) == nullptr) continue;
+      if (late) hub(rank)->let_go(now(), now());
+      const size_t before = above_[static_cast<size_t>(rank)].size();
+      pass_on(rank);
+      const size_t more = above_[static_cast<size_t>(rank)].size() - before;
+      counts.let_go += late ? more : 0;
+      moved |= more > 0;
+    }
+    return moved;
+  }
+
+  // ---- the coordinator
+
+  void reach_coordinator(const hvd::Branch& from, const Frame& frame) {
+    const uint8_t* data = frame.data();
+    size_t size = frame.size();
+    hvd::RankSet ranks;
+    hvd::wire::Message message;
+    REQUIRE(hvd::open_frame(from, size_, &data, &size, &ranks, &message));
+    if (message.type != MessageType::kVotes) {
+      const Request* whole = message.type == MessageType::kCached ? nullptr : &message.request;
+      return ranks.each([&](int rank) { count(rank, message.type, message.id, whole); });
+    }
+    for (const hvd::wire::Vote& vote : message.votes) {
+      counts.combined += ranks.count() > 1;
+      auto one = [&](int rank) {
+        count(rank, vote.request ? MessageType::kRequest : MessageType::kCached, vote.id,
+              vote.request ? &*vote.request : nullptr);
+      };
+      ranks.each([&](int rank) {
+        if (rank != vote.last) one(rank);
+      });
+      one(vote.last);
+    }
+  }
+
+  void count(int number, MessageType type, uint32_t id, const Request* whole) {
+    Rank& rank = ranks_[static_cast<size_t>(number)];
+    const Request& meant = whole != nullptr ? *whole : announced_.at(id).common;
+    auto pending = rank.pending.find({meant.process_set, meant.name});
+    REQUIRE(pending != rank.pending.end());
+    Submission* submission = pending->second;
+    REQUIRE(whole != nullptr ? same(*whole, submission->request) : submission->sent_as == id);
+    say("#%d of rank %d arrives%s", submission->number, rank.number,
+        type == MessageType::kResent ? " whole" : "");
+    auto& arrived = arrived_[static_cast<size_t>(rank.number)];
+    if (type == MessageType::kResent) {
+      for (auto& entry : arrived)
+        if (entry.first == submission) entry.second = true;
+      negotiation_.resent(rank.number, id, *whole, {});
+    } else {
+      arrived.push_back({submission, true});
+      if (whole == nullptr) {
+        negotiation_.cached(rank.number, id, {});
+      } else {
+        negotiation_.request(rank.number, *whole, {});
       }
     }
     for (const auto& question : negotiation_.take_questions()) {
@@ -188,13 +317,12 @@ class Sequence {
       });
       REQUIRE(asked != arrived.end());
       asked->second = false;
-      rank.inbox.push_back({MessageType::kResend, question.id});
+      send_to({rank.number}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
     }
     // Votes count in the order in which the rank sent them.
     for (; !arrived.empty() && arrived.front().second; arrived.pop_front())
       reference_.vote(arrived.front().first);
     if (random_.one_in(16)) check_stalled();
-    return true;
   }
 
   void release(const std::vector<uint8_t>& busy) {
@@ -203,27 +331,27 @@ class Sequence {
     for (uint32_t id : negotiation_.take_evicted()) {
       REQUIRE(evicted_.insert(id).second);
       counts.evicted++;
-      for (Rank& rank : ranks_) rank.inbox.push_back({MessageType::kEvict, id});
+      send_to(everyone(), false, hvd::wire::encode_id(MessageType::kEvict, id));
     }
     for (const auto& release : releases) {
-      ToRank message{MessageType::kOperation, 0, std::make_shared<hvd::wire::Operation>(release.operation)};
+      std::vector<reference::Operation*> expected;
       const hvd::wire::Operation& operation = release.operation;
       if (operation.code != HVD_OK) {
         REQUIRE(operation.text.find(operation.name) != std::string::npos ||
                 operation.text.find("rocess set") != std::string::npos);
-        message.expected = {
-            take_unreleased(operation.process_set, operation.name, operation.code, *release.ranks)};
+        expected = {take_unreleased(operation.process_set, operation.name, operation.code, *release.ranks)};
       }
       for (const auto& item : operation.items) {
         const Agreement& agreement = item.fresh ? *item.fresh : announced_.at(item.cached_id);
         REQUIRE(evicted_.count(agreement.id) == 0);
         if (item.fresh && agreement.id != 0) announced_[agreement.id] = agreement;
-        message.expected.push_back(
+        expected.push_back(
             take_unreleased(agreement.common.process_set, agreement.common.name, HVD_OK, *release.ranks));
-        check_agreement(agreement, message.expected.back()->agreement);
+        check_agreement(agreement, expected.back()->agreement);
       }
-      if (operation.code == HVD_OK) check_fusion(message.expected);
-      for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].inbox.push_back(message);
+      if (operation.code == HVD_OK) check_fusion(expected);
+      for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].expected.push_back(expected);
+      send_to(*release.ranks, operation.code != HVD_OK, hvd::wire::encode_operation(operation));
     }
   }
 
@@ -273,7 +401,8 @@ class Sequence {
   // A rank handles the next message, as Engine does.
   bool execute(Rank& rank) {
     if (rank.inbox.empty()) return false;
-    const ToRank message = std::move(rank.inbox.front());
+    hvd::wire::Message message;
+    REQUIRE(hvd::wire::decode(rank.inbox.front().data(), rank.inbox.front().size(), &message));
     rank.inbox.pop_front();
     if (message.type == MessageType::kEvict) {
       auto found = rank.cache.find(message.id);
@@ -288,19 +417,24 @@ class Sequence {
         if (entry.second->sent_as != message.id) continue;
         counts.resent++;
         entry.second->sent_as = 0;
-        rank.outbox.push_back({MessageType::kResent, message.id, entry.second});
+        rank.outbox.push_back(
+            without_length(hvd::wire::encode_resent(message.id, entry.second->request)));
         return true;
       }
       throw std::logic_error("a rank is asked for what it has not submitted");
     }
-    const hvd::wire::Operation& operation = *message.operation;
-    say("rank %d runs '%s' of set %d%s", rank.number, message.expected[0]->name.c_str(),
-        message.expected[0]->id, message.expected.size() > 1 ? " and others" : "");
+    const hvd::wire::Operation& operation = message.operation;
+    REQUIRE(message.type == MessageType::kOperation && !rank.expected.empty());
+    const std::vector<reference::Operation*> expected = std::move(rank.expected.front());
+    rank.expected.pop_front();
+    say("rank %d runs '%s' of set %d%s", rank.number, expected[0]->name.c_str(), expected[0]->id,
+        expected.size() > 1 ? " and others" : "");
     if (operation.code != HVD_OK) {
-      end(rank, {operation.process_set, operation.name}, *message.expected[0]);
+      end(rank, {operation.process_set, operation.name}, *expected[0]);
       return true;
     }
-    for (size_t i = 0; i < operation.items.size(); ++i) run(rank, operation.items[i], *message.expected[i]);
+    REQUIRE(operation.items.size() == expected.size());
+    for (size_t i = 0; i < operation.items.size(); ++i) run(rank, operation.items[i], *expected[i]);
     return true;
   }
 
@@ -345,19 +479,38 @@ class Sequence {
     rank.pending.erase(own);
   }
 
+  std::vector<int> everyone() const { return ranks_[0].sets.at(0).members; }
   std::vector<uint8_t> nobody_busy() const { return std::vector<uint8_t>(ranks_.size(), 0); }
 
   void come_to_rest() {
-    for (bool moved = true; moved;) {
-      moved = negotiation_.has_ready();
-      if (moved) release(nobody_busy());
-      for (Rank& rank : ranks_) {
-        while (deliver(rank)) moved = true;
-        while (execute(rank)) moved = true;
+    for (bool late : {false, true}) {
+      for (bool moved = true; moved;) {
+        moved = negotiation_.has_ready();
+        if (moved) release(nobody_busy());
+        for (Rank& rank : ranks_) {
+          while (deliver(rank)) moved = true;
+          while (execute(rank)) moved = true;
+        }
+        moved |= settle_hubs(late);
       }
+      if (!late) check_nothing_waits_for_nobody();
     }
     REQUIRE(reference_.unreleased.empty());
     check_stalled();
+  }
+
+  // Votes are held only as long as others are missing.
+  void check_nothing_waits_for_nobody() const {
+    for (const Rank& rank : ranks_)
+      for (const auto& [key, submission] : rank.pending) {
+        bool missing = false;
+        for (int member : rank.sets.at(key.first).members) {
+          const Rank& other = ranks_[static_cast<size_t>(member)];
+          missing |= other.pending.count(key) == 0 &&
+                     (reference::of_everyone(submission->request.kind) || !other.has_pending(HVD_JOIN));
+        }
+        REQUIRE(missing || stray_joins_);
+      }
   }
 
   // Whoever can votes for what is still open; those who have joined are freed when all the others join, too.
@@ -379,7 +532,7 @@ class Sequence {
     for (const auto& arrived : arrived_) REQUIRE(arrived.empty());
     for (const Submission& submission : submissions_) REQUIRE(submission.ended == 1);
     for (const Rank& rank : ranks_) {
-      REQUIRE(rank.pending.empty());
+      REQUIRE(rank.pending.empty() && rank.expected.empty());
       REQUIRE(rank.cache.size() <= static_cast<size_t>(knobs_.cache_capacity));
       for (const auto& entry : rank.cache) {
         REQUIRE(negotiation_.remembered(entry.first) != nullptr);
@@ -393,9 +546,15 @@ class Sequence {
   void shut_down() {
     counts.cut_short++;
     say("shut down");
-    for (Rank& rank : ranks_) {
-      while (execute(rank)) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Rank& rank : ranks_) {
+        while (deliver_down(rank)) moved = true;
+        while (execute(rank)) {
+        }
       }
+    }
+    for (Rank& rank : ranks_) {
       for (const auto& entry : rank.pending) entry.second->ended++;
     }
     for (const Submission& submission : submissions_) REQUIRE(submission.ended == 1);
@@ -421,6 +580,7 @@ class Sequence {
   Random random_;
   const bool verbose_;
   const int size_;
+  const std::vector<int> parents_;
   const hvd_knobs knobs_;
   const bool stray_joins_;
   const int spoiled_one_in_;
@@ -428,6 +588,10 @@ class Sequence {
   hvd::Negotiation negotiation_;
   reference::Negotiation reference_;
   std::vector<Rank> ranks_;
+  std::vector<std::vector<hvd::Branch>> branches_;       // [rank]
+  std::vector<std::unique_ptr<hvd::Combining>> hubs_;    // [rank], of those with others below, but rank 0
+  std::vector<std::deque<Frame>> above_, below_;         // [rank]: from its hub to the one above, and back
+  int64_t clock_ = 0;
   std::deque<Submission> submissions_;
   // [rank]: what has reached the coordinator but is not counted; false = it does not know what it is.
   std::vector<std::deque<std::pair<Submission*, bool>>> arrived_;
@@ -463,10 +627,12 @@ int main(int argc, char** argv) {
   std::printf(
       "%zu agreed, %zu with joined ranks, %zu fused; failed: %zu mismatches, %zu not allowed, %zu invalid\n",
       c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid);
+  std::printf("%zu votes combined, %zu let go, %zu frames for some of a branch\n", c.combined, c.let_go,
+              c.named);
   std::printf("%zu joins, %zu sets added, %zu removed (by rank); %zu times held back, %zu shut down early\n",
               c.joins, c.added, c.removed, c.held, c.cut_short);
   for (size_t count : {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused,
-                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short})
+                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short, c.combined, c.let_go, c.named})
     if (sequences >= 1000 && count == 0) {
       std::fprintf(stderr, "chance has left something out\n");
       return 1;
