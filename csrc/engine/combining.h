@@ -52,10 +52,10 @@ class Combining {
   // An operation until its release, or failure.
   struct Pending {
     int32_t process_set = 0;
-    wire::Vote vote;      // what the held votes are, and the latest of them
-    Frame request;        // its bytes, if it is not known by an id
-    RankSet held, sent;   // who has voted; `sent` is known above
-    Time since{};         // of the first held vote
+    wire::Vote vote;       // what the held votes are, and the latest of them
+    Frame request;         // its bytes, if it is not known by an id
+    RankSet held, sent;    // who has voted; `sent` is known above
+    Time since{};          // of the first held vote
     bool differs = false;  // ranks mean different things by its name: nothing is held
   };
   struct Known {

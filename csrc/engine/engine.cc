@@ -96,7 +96,8 @@ void Engine::make_hub(Parts& parts) {
     return;
   }
   channels.push_back(std::move(above));
-  hub_ = std::make_unique<Relay>(rank_, size_, std::move(branches), std::move(channels), above_, abort_.get());
+  hub_ =
+      std::make_unique<Relay>(rank_, size_, std::move(branches), std::move(channels), above_, abort_.get());
 }
 
 Engine::~Engine() {

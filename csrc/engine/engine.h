@@ -173,8 +173,8 @@ class Engine {
   std::atomic<uint32_t> visits_{0};  // how often application threads have driven
   Waiters waiters_;                  // those that could not, as another thread did
 
-  std::unique_ptr<Hub> hub_;            // of rank 0, and of ranks with others below them
-  Coordinator* coordinator_ = nullptr;  // rank 0's hub
+  std::unique_ptr<Hub> hub_;              // of rank 0, and of ranks with others below them
+  Coordinator* coordinator_ = nullptr;    // rank 0's hub
   std::unique_ptr<Inspector> inspector_;  // rank 0
   std::unique_ptr<Watch> watch_;
   std::mutex shutdown_mutex_;

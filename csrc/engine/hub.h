@@ -72,7 +72,7 @@ class Hub {
 
   std::vector<wire::Channel> channels_;
   Event stop_;
-  Event unsent_;  // serve() has left something for the thread to send
+  Event unsent_;                     // serve() has left something for the thread to send
   std::atomic<uint32_t> visits_{0};  // calls of serve()
   std::atomic<uint64_t> frames_sent_{0}, frames_received_{0};
   std::thread thread_;

@@ -22,7 +22,8 @@ class IdleBackoff {
     return visited;
   }
   timespec pause() const { return {0, std::max({pause_, busy_, kShortest}).count()}; }
-  // Whether, when this thread did look, another was at it. That one may be for long: then looking becomes rare.
+  // Whether, when this thread did look, another was at it. That one may be for long: then looking becomes
+  // rare.
   void looked(bool busy) { busy_ = busy ? std::clamp(2 * busy_, kShortest, kLongest) : busy_.zero(); }
 
  private:

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "kinds.h"
 #include "negotiation_reference.h"
 #include "test_knobs.h"
+
+#define REQUIRE(condition)                                                                          \
+  do {                                                                                              \
+    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
+  } while (0)
 
 namespace sequences {
 
@@ -183,6 +189,7 @@ inline int64_t bytes_of(const Agreement& agreement) {
 using Key = std::pair<int, std::string>;
 
 using Frame = std::vector<uint8_t>;  // without its length
+inline Frame without_length(const Frame& frame) { return {frame.begin() + sizeof(uint32_t), frame.end()}; }
 
 struct Remembered {
   Agreement agreement;
@@ -220,21 +227,29 @@ struct Rank {
   }
 };
 
-// A tree of ranks that is up to three steps high; half of them are one step high.
-inline std::vector<int> some_tree(Random& random, int size) {
-  std::vector<int> parents(static_cast<size_t>(size), 0), height(parents), below(parents);
-  if (random.one_in(2)) return parents;
-  const int fan_out = 2 + random.below(2);
-  for (size_t rank = 1; rank < parents.size(); ++rank) {
-    size_t above = 0;
-    do {
-      above = static_cast<size_t>(random.below(static_cast<int>(rank)));
-    } while (above > 0 && (below[above] == fan_out || height[above] == 2));
-    below[above]++;
-    height[rank] = height[above] + 1;
-    parents[rank] = static_cast<int>(above);
+inline void check_agreement(const Agreement& actual, const Agreement& expected) {
+  REQUIRE(same(actual.common, expected.common));
+  REQUIRE(actual.first_dims == expected.first_dims && actual.splits == expected.splits);
+  REQUIRE(actual.result == expected.result);
+}
+
+// Whether it is more than one.
+inline bool check_fusion(const std::vector<reference::Operation*>& operations, const hvd_knobs& knobs) {
+  REQUIRE(!operations.empty());
+  if (operations.size() == 1) return false;
+  const Request& first = operations[0]->agreement.common;
+  int64_t bytes = 0;
+  for (const reference::Operation* operation : operations) {
+    const Request& common = operation->agreement.common;
+    REQUIRE(common.kind == first.kind && hvd::has(common.kind, hvd::kHasTensors) &&
+            operation->id == operations[0]->id && common.op == first.op &&
+            common.root_rank == first.root_rank && common.prescale == first.prescale &&
+            common.postscale == first.postscale && common.tensors[0].type == first.tensors[0].type);
+    REQUIRE(!knobs.disable_group_fusion || common.tensors.size() == 1);
+    bytes += bytes_of(operation->agreement);
   }
-  return parents;
+  REQUIRE(bytes <= knobs.fusion_threshold);
+  return true;
 }
 
 inline hvd_knobs some_knobs(Random& random) {

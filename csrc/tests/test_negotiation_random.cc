@@ -11,12 +11,11 @@
 #include <optional>
 #include <stdexcept>
 
-#include "engine/branches.h"
-#include "engine/combining.h"
 #include "engine/negotiation.h"
 #include "kinds.h"
 #include "negotiation_program.h"
 #include "negotiation_reference.h"
+#include "negotiation_tree.h"
 
 namespace {
 
@@ -25,14 +24,9 @@ using namespace sequences;
 // How often things that matter have happened, to see that chance leaves nothing out.
 struct Counts {
   size_t submitted, ok, mismatches, refused, invalid, fused, by_id, resent, evicted, stand_ins, joins, added,
-      removed, held, cut_short, combined, let_go, named;
+      removed, held, cut_short;
 };
 Counts counts{};
-
-#define REQUIRE(condition)                                                                          \
-  do {                                                                                              \
-    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
-  } while (0)
 
 class Sequence {
  public:
@@ -40,15 +34,13 @@ class Sequence {
       : random_(seed),
         verbose_(verbose),
         size_(random_.pick({1, 2, 2, 3, 3, 4, 5, 6, 8})),
-        parents_(some_tree(random_, size_)),
         knobs_(some_knobs(random_)),
         stray_joins_(random_.one_in(4)),
         spoiled_one_in_(random_.pick({8, 30, 1000})),
         negotiation_(size_, knobs_),
         reference_(size_),
         ranks_(static_cast<size_t>(size_)),
-        above_(ranks_.size()),
-        below_(ranks_.size()),
+        tree_(random_, &ranks_),
         arrived_(ranks_.size()) {
     say("%d ranks, fusion threshold %ld, cache capacity %d", size_,
         static_cast<long>(knobs_.fusion_threshold), knobs_.cache_capacity);
@@ -56,11 +48,7 @@ class Sequence {
     for (int r = 0; r < size_; ++r) {
       Rank& rank = ranks_[static_cast<size_t>(r)];
       rank.number = r;
-      branches_.push_back(hvd::branches_of(r, parents_));
-      hubs_.push_back(r > 0 && branches_.back().size() > 1
-                          ? std::make_unique<hvd::Combining>(size_, branches_.back())
-                          : nullptr);
-      if (r > 0) say("rank %d is below rank %d", r, parents_[static_cast<size_t>(r)]);
+      if (r > 0) say("rank %d is below rank %d", r, tree_.parent(r));
       for (int other = 0; other < size_; ++other) rank.sets[0].members.push_back(other);
       // Not quite the same order everywhere, and now and then one is left out.
       for (const Line& line : program)
@@ -101,7 +89,7 @@ class Sequence {
       int choice = random_.below(total), action = 0;
       while (choice >= weights_[action]) choice -= weights_[action++];
       if (action == 0 && submit_next(rank)) return true;
-      if (action == 1 && random_.one_in(40) && settle_hubs(true)) return true;
+      if (action == 1 && random_.one_in(40) && tree_.settle(true)) return true;
       if (action == 1 && deliver(rank)) return true;
       if (action == 2 && execute(rank)) return true;
       if (action == 3 && negotiation_.has_ready()) {
@@ -116,7 +104,7 @@ class Sequence {
       idle = idle && rank.next == rank.program.size();
       if (deliver(rank) || execute(rank)) return true;
     }
-    if (settle_hubs(false)) return true;
+    if (tree_.settle(false)) return true;
     if (negotiation_.has_ready())
       release(nobody_busy());
     else if (idle)
@@ -173,120 +161,14 @@ class Sequence {
                                              : hvd::wire::encode_request(own)));
   }
 
-  static Frame without_length(const Frame& frame) { return {frame.begin() + 4, frame.end()}; }
-
-  // ---- the tree
-
-  hvd::Combining* hub(int rank) { return hubs_[static_cast<size_t>(rank)].get(); }
-  hvd::Combining::Time now() { return hvd::Combining::Time(std::chrono::nanoseconds(++clock_)); }
-
-  // A message goes one step: from this rank to where it talks to, or between it and the rank above.
+  // A message goes one step.
   bool deliver(Rank& rank) {
-    const auto number = static_cast<size_t>(rank.number);
-    std::deque<Frame>* queues[] = {&rank.outbox, &above_[number], &below_[number]};
-    const int first = random_.below(3);
-    for (int i = 0; i < 3; ++i) {
-      std::deque<Frame>& queue = *queues[(first + i) % 3];
-      if (queue.empty()) continue;
-      const Frame frame = std::move(queue.front());
-      queue.pop_front();
-      const bool inner = rank.number == 0 || hub(rank.number) != nullptr;
-      if (&queue == &below_[number]) {
-        REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size(), now()));
-        pass_on(rank.number);
-      } else if (&queue == &rank.outbox && inner) {
-        arrive(rank.number, rank.number, frame);
-      } else {
-        arrive(parents_[number], rank.number, frame);
-      }
-      return true;
-    }
-    return false;
-  }
-
-  // At the hub of a rank, from one below it, or from itself.
-  void arrive(int at, int from, const Frame& frame) {
-    const auto& branches = branches_[static_cast<size_t>(at)];
-    size_t branch = 0;
-    while (branches[branch].rank != from) ++branch;
-    if (at == 0) return reach_coordinator(branches[branch], frame);
-    REQUIRE(hub(at)->from_branch(branch, frame.data(), frame.size(), now()));
-    if (random_.one_in(2)) pass_on(at);  // or later, together with others
-  }
-
-  void pass_on(int at) {
-    for (const Frame& frame : hub(at)->take_up())
-      above_[static_cast<size_t>(at)].push_back(without_length(frame));
-    for (const auto& down : hub(at)->take_down()) send_down(at, down.branch, down.frame);
-  }
-
-  void send_down(int from, size_t branch, const Frame& frame) {
-    const int to = branches_[static_cast<size_t>(from)][branch].rank;
-    const bool own = branch == 0 || hub(to) == nullptr;
-    (own ? ranks_[static_cast<size_t>(to)].inbox : below_[static_cast<size_t>(to)])
-        .push_back(without_length(frame));
-  }
-
-  void send_to(const std::vector<int>& ranks, bool named, const Frame& frame) {
-    hvd::RankSet set(size_);
-    for (int rank : ranks) set.add(rank);
-    hvd::address(branches_[0], set, named, frame, [&](size_t branch, const Frame& part) {
-      counts.named += part.size() != frame.size();
-      send_down(0, branch, part);
+    return tree_.deliver(rank, [this](int number, MessageType type, uint32_t id, const Request* whole) {
+      count(number, type, id, whole);
     });
   }
 
-  // Only what was released.
-  bool deliver_down(Rank& rank) {
-    std::deque<Frame>& queue = below_[static_cast<size_t>(rank.number)];
-    if (queue.empty()) return false;
-    const Frame frame = std::move(queue.front());
-    queue.pop_front();
-    REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size(), now()));
-    pass_on(rank.number);
-    return true;
-  }
-
-  // What was not passed on by chance, and if `late`, what is held.
-  bool settle_hubs(bool late) {
-    bool moved = false;
-    for (int rank = 0; rank < size_; ++rank) {
-      if (hub(rank) == nullptr) continue;
-      if (late) hub(rank)->let_go(now(), now());
-      const size_t before = above_[static_cast<size_t>(rank)].size();
-      pass_on(rank);
-      const size_t more = above_[static_cast<size_t>(rank)].size() - before;
-      counts.let_go += late ? more : 0;
-      moved |= more > 0;
-    }
-    return moved;
-  }
-
-  // ---- the coordinator
-
-  void reach_coordinator(const hvd::Branch& from, const Frame& frame) {
-    const uint8_t* data = frame.data();
-    size_t size = frame.size();
-    hvd::RankSet ranks;
-    hvd::wire::Message message;
-    REQUIRE(hvd::open_frame(from, size_, &data, &size, &ranks, &message));
-    if (message.type != MessageType::kVotes) {
-      const Request* whole = message.type == MessageType::kCached ? nullptr : &message.request;
-      return ranks.each([&](int rank) { count(rank, message.type, message.id, whole); });
-    }
-    for (const hvd::wire::Vote& vote : message.votes) {
-      counts.combined += ranks.count() > 1;
-      auto one = [&](int rank) {
-        count(rank, vote.request ? MessageType::kRequest : MessageType::kCached, vote.id,
-              vote.request ? &*vote.request : nullptr);
-      };
-      ranks.each([&](int rank) {
-        if (rank != vote.last) one(rank);
-      });
-      one(vote.last);
-    }
-  }
-
+  // A vote reaches the coordinator.
   void count(int number, MessageType type, uint32_t id, const Request* whole) {
     Rank& rank = ranks_[static_cast<size_t>(number)];
     const Request& meant = whole != nullptr ? *whole : announced_.at(id).common;
@@ -317,7 +199,7 @@ class Sequence {
       });
       REQUIRE(asked != arrived.end());
       asked->second = false;
-      send_to({rank.number}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
+      tree_.send_to({rank.number}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
     }
     // Votes count in the order in which the rank sent them.
     for (; !arrived.empty() && arrived.front().second; arrived.pop_front())
@@ -331,7 +213,7 @@ class Sequence {
     for (uint32_t id : negotiation_.take_evicted()) {
       REQUIRE(evicted_.insert(id).second);
       counts.evicted++;
-      send_to(everyone(), false, hvd::wire::encode_id(MessageType::kEvict, id));
+      tree_.send_to(everyone(), false, hvd::wire::encode_id(MessageType::kEvict, id));
     }
     for (const auto& release : releases) {
       std::vector<reference::Operation*> expected;
@@ -349,9 +231,9 @@ class Sequence {
             take_unreleased(agreement.common.process_set, agreement.common.name, HVD_OK, *release.ranks));
         check_agreement(agreement, expected.back()->agreement);
       }
-      if (operation.code == HVD_OK) check_fusion(expected);
+      if (operation.code == HVD_OK) counts.fused += check_fusion(expected, knobs_);
       for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].expected.push_back(expected);
-      send_to(*release.ranks, operation.code != HVD_OK, hvd::wire::encode_operation(operation));
+      tree_.send_to(*release.ranks, operation.code != HVD_OK, hvd::wire::encode_operation(operation));
     }
   }
 
@@ -374,30 +256,6 @@ class Sequence {
     throw std::logic_error("'" + name + "' was released with an outcome or to ranks that are wrong");
   }
 
-  static void check_agreement(const Agreement& actual, const Agreement& expected) {
-    REQUIRE(same(actual.common, expected.common));
-    REQUIRE(actual.first_dims == expected.first_dims && actual.splits == expected.splits);
-    REQUIRE(actual.result == expected.result);
-  }
-
-  void check_fusion(const std::vector<reference::Operation*>& operations) const {
-    REQUIRE(!operations.empty());
-    if (operations.size() == 1) return;
-    counts.fused++;
-    const Request& first = operations[0]->agreement.common;
-    int64_t bytes = 0;
-    for (const reference::Operation* operation : operations) {
-      const Request& common = operation->agreement.common;
-      REQUIRE(common.kind == first.kind && hvd::has(common.kind, hvd::kHasTensors) &&
-              operation->id == operations[0]->id && common.op == first.op &&
-              common.root_rank == first.root_rank && common.prescale == first.prescale &&
-              common.postscale == first.postscale && common.tensors[0].type == first.tensors[0].type);
-      REQUIRE(!knobs_.disable_group_fusion || common.tensors.size() == 1);
-      bytes += bytes_of(operation->agreement);
-    }
-    REQUIRE(bytes <= knobs_.fusion_threshold);
-  }
-
   // A rank handles the next message, as Engine does.
   bool execute(Rank& rank) {
     if (rank.inbox.empty()) return false;
@@ -417,8 +275,7 @@ class Sequence {
         if (entry.second->sent_as != message.id) continue;
         counts.resent++;
         entry.second->sent_as = 0;
-        rank.outbox.push_back(
-            without_length(hvd::wire::encode_resent(message.id, entry.second->request)));
+        rank.outbox.push_back(without_length(hvd::wire::encode_resent(message.id, entry.second->request)));
         return true;
       }
       throw std::logic_error("a rank is asked for what it has not submitted");
@@ -491,7 +348,7 @@ class Sequence {
           while (deliver(rank)) moved = true;
           while (execute(rank)) moved = true;
         }
-        moved |= settle_hubs(late);
+        moved |= tree_.settle(late);
       }
       if (!late) check_nothing_waits_for_nobody();
     }
@@ -549,7 +406,7 @@ class Sequence {
     for (bool moved = true; moved;) {
       moved = false;
       for (Rank& rank : ranks_) {
-        while (deliver_down(rank)) moved = true;
+        while (tree_.deliver_down(rank)) moved = true;
         while (execute(rank)) {
         }
       }
@@ -580,7 +437,6 @@ class Sequence {
   Random random_;
   const bool verbose_;
   const int size_;
-  const std::vector<int> parents_;
   const hvd_knobs knobs_;
   const bool stray_joins_;
   const int spoiled_one_in_;
@@ -588,10 +444,7 @@ class Sequence {
   hvd::Negotiation negotiation_;
   reference::Negotiation reference_;
   std::vector<Rank> ranks_;
-  std::vector<std::vector<hvd::Branch>> branches_;       // [rank]
-  std::vector<std::unique_ptr<hvd::Combining>> hubs_;    // [rank], of those with others below, but rank 0
-  std::vector<std::deque<Frame>> above_, below_;         // [rank]: from its hub to the one above, and back
-  int64_t clock_ = 0;
+  Tree tree_;
   std::deque<Submission> submissions_;
   // [rank]: what has reached the coordinator but is not counted; false = it does not know what it is.
   std::vector<std::deque<std::pair<Submission*, bool>>> arrived_;
@@ -622,17 +475,19 @@ int main(int argc, char** argv) {
     return 1;
   }
   const Counts& c = counts;
+  const Tree::Counts& t = Tree::counts;
   std::printf("%llu sequences, %zu submissions, %zu by id, %zu sent again; %zu evicted\n",
               static_cast<unsigned long long>(sequences), c.submitted, c.by_id, c.resent, c.evicted);
   std::printf(
       "%zu agreed, %zu with joined ranks, %zu fused; failed: %zu mismatches, %zu not allowed, %zu invalid\n",
       c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid);
-  std::printf("%zu votes combined, %zu let go, %zu frames for some of a branch\n", c.combined, c.let_go,
-              c.named);
+  std::printf("%zu votes combined, %zu let go, %zu frames for some of a branch\n", t.combined, t.let_go,
+              t.named);
   std::printf("%zu joins, %zu sets added, %zu removed (by rank); %zu times held back, %zu shut down early\n",
               c.joins, c.added, c.removed, c.held, c.cut_short);
-  for (size_t count : {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused,
-                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short, c.combined, c.let_go, c.named})
+  for (size_t count :
+       {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid, c.joins,
+        c.added, c.removed, c.held, c.cut_short, t.combined, t.let_go, t.named})
     if (sequences >= 1000 && count == 0) {
       std::fprintf(stderr, "chance has left something out\n");
       return 1;

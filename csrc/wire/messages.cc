@@ -197,9 +197,8 @@ std::vector<uint8_t> encode_abort(const Status& reason) {
 }
 
 std::vector<uint8_t> encode_votes(const std::vector<Vote>& votes) {
-  return frame(MessageType::kVotes, [&](Writer& out) {
-    out.list(votes, 0, [&](const Vote& vote) { pass_vote(out, vote); });
-  });
+  return frame(MessageType::kVotes,
+               [&](Writer& out) { out.list(votes, 0, [&](const Vote& vote) { pass_vote(out, vote); }); });
 }
 
 std::vector<uint8_t> wrap(MessageType type, const std::vector<int32_t>& ranks, const uint8_t* data,
