@@ -185,7 +185,7 @@ std::vector<Combining::Frame> Combining::take_up() {
 
 // ---- down
 
-bool Combining::from_above(const uint8_t* data, size_t size, Time now) {
+bool Combining::from_above(const uint8_t* data, size_t size) {
   RankSet ranks = here_;
   const bool some = wire::type_of(data, size) == MessageType::kTo;
   if (some) {
@@ -207,13 +207,7 @@ bool Combining::from_above(const uint8_t* data, size_t size, Time now) {
   std::memcpy(frame.data() + sizeof length, data, size);
   address(branches_, ranks, some, frame, [this](size_t i, const Frame& part) { down_.push_back({i, part}); });
   if (message.type == MessageType::kOperation) learn(message.operation, ranks);
-  if (message.type == MessageType::kEvict) {
-    auto known = known_.find(message.id);
-    if (known == known_.end()) return true;
-    auto operation = pending_.find(known->second.key);
-    if (operation != pending_.end() && operation->second.vote.id == message.id) send(&operation->second, now);
-    known_.erase(known);
-  }
+  if (message.type == MessageType::kEvict) known_.erase(message.id);
   return true;
 }
 

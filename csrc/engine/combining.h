@@ -37,7 +37,7 @@ class Combining {
 
   // A message, without its length. False if it is malformed.
   bool from_branch(size_t branch, const uint8_t* data, size_t size, Time now);
-  bool from_above(const uint8_t* data, size_t size, Time now);
+  bool from_above(const uint8_t* data, size_t size);
 
   // No vote has been held since before that; Time::max() if let_go() has left none.
   Time held_since() const { return held_since_; }

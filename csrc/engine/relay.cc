@@ -31,8 +31,7 @@ Relay::Relay(int rank, int size, std::vector<Branch> branches, std::vector<wire:
 void Relay::received(size_t channel, const uint8_t* data, size_t size) {
   const bool from_above = channel + 1 == ranks_.size();
   const Clock::time_point now = Clock::now();
-  if (!(from_above ? combining_.from_above(data, size, now)
-                   : combining_.from_branch(channel, data, size, now)))
+  if (!(from_above ? combining_.from_above(data, size) : combining_.from_branch(channel, data, size, now)))
     abort_->raise(Status::unknown("Rank " + std::to_string(rank_) +
                                   " received a malformed control message from rank " +
                                   std::to_string(ranks_[channel]) + ".")

@@ -22,7 +22,7 @@ inline std::vector<int> some_tree(Random& random, int size) {
     size_t above = 0;
     do {
       above = static_cast<size_t>(random.below(static_cast<int>(rank)));
-    } while (above > 0 && (below[above] == fan_out || height[above] == 2));
+    } while (above > 0 && (below[above] == fan_out || height[above] == 3));
     below[above]++;
     height[rank] = height[above] + 1;
     parents[rank] = static_cast<int>(above);
@@ -78,7 +78,7 @@ class Tree {
     std::deque<Frame>& queue = below_[static_cast<size_t>(rank.number)];
     if (queue.empty()) return false;
     const Frame frame = take(&queue);
-    REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size(), now()));
+    REQUIRE(hub(rank.number)->from_above(frame.data(), frame.size()));
     pass_on(rank.number);
     return true;
   }
