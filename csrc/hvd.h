@@ -139,7 +139,7 @@ typedef struct hvd_world {
   int32_t shm_fd;
   const hvd_peer* peers;  // `size` entries
   // Connected, authenticated stream sockets. Rank 0: `size` entries, [r] leads to rank r, [0] = -1.
-  // Other ranks: one entry, it leads to rank 0.
+  // Other ranks: one entry, it leads to rank 0. Of control_fds see also control_parents.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
   const int32_t* mesh_fds;      // tcp, hierarchical: `size` entries, own = -1; otherwise NULL
@@ -152,9 +152,13 @@ typedef struct hvd_world {
   // HVD_MESH_KEYS_BYTES for each entry of mesh_fds: what is sent over them is encrypted. NULL: it is not.
   const uint8_t* mesh_keys;
   const hvd_knobs* knobs;  // NULL: the defaults
-  // 1, on all ranks: those that share memory with rank 0 talk to it through that, and by their control_fds
-  // only wake each other.
+  // 1, on all ranks: those that share memory talk to each other through that, and by their control_fds only
+  // wake each other.
   int32_t control_in_memory;
+  // The control connections form a tree: [r] is the rank above r, and 0 of rank 0, the same on all ranks.
+  // control_fds then has `size` entries, of which those of the rank above and the ranks right below count.
+  // NULL: rank 0 is above all.
+  const int32_t* control_parents;
 } hvd_world;
 
 typedef struct hvd_tensor {

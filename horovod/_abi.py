@@ -108,6 +108,7 @@ class World(ctypes.Structure):
         ("mesh_keys", c_char_p),
         ("knobs", ctypes.POINTER(Knobs)),
         ("control_in_memory", c_int32),
+        ("control_parents", ctypes.POINTER(c_int32)),
     ]
 
 

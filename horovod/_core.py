@@ -241,6 +241,7 @@ class Engine:
             mesh_keys=_keys(world.mesh_sessions, _MESH_KEY_BYTES) if world.mesh_sessions else None,
             knobs=ctypes.pointer(_native_knobs(knobs)),
             control_in_memory=1,
+            control_parents=_int32_array(world.parents),
         )
         self._pointer = _lib.hvd_create(ctypes.byref(native))
         if not self._pointer:

@@ -3,131 +3,73 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/thread.h"
 #include "engine/agreement.h"
-#include "engine/idle_backoff.h"
 #include "engine/stalls.h"
 #include "kinds.h"
 
 namespace hvd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using wire::MessageType;
 
-uint64_t to_ns(Clock::time_point time) {
+uint64_t to_ns(std::chrono::steady_clock::time_point time) {
   return static_cast<uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
 }
 
 }  // namespace
 
-Coordinator::Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
-                         AbortSignal* abort, const Log& log)
-    : ranks_(std::move(ranks)),
+Coordinator::Coordinator(int size, std::vector<Branch> branches, std::vector<wire::Channel> channels,
+                         const hvd_knobs& knobs, Recorder* recorder, AbortSignal* abort, const Log& log)
+    : Hub(std::move(channels), abort),
+      size_(size),
+      branches_(std::move(branches)),
       recorder_(recorder),
-      abort_(abort),
       log_(log),
-      negotiation_(static_cast<int>(ranks_.size()), knobs),
-      acknowledged_(ranks_.size(), 0),
-      unfinished_(ranks_.size(), 0),
-      busy_(ranks_.size(), 0),
+      negotiation_(size, knobs),
+      acknowledged_(static_cast<size_t>(size), 0),
+      unfinished_(static_cast<size_t>(size), 0),
+      busy_(static_cast<size_t>(size), 0),
       own_fusion_(knobs.fusion_threshold != Tuning().fusion_threshold) {
-  thread_ = start_thread("hvd-coordinator", [this] { run(); });
+  start("hvd-coordinator");
 }
 
-Coordinator::~Coordinator() {
-  stop_.set();
-  thread_.join();
-}
-
-void Coordinator::run() {
-  std::vector<pollfd> polled;
-  IdleBackoff backoff(visits_.load());
-  while (!abort_->raised() && !finished()) {
-    polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
-    const bool relieved = backoff.update(visits_.load());
-    const timespec moment = backoff.pause();
-    const size_t own = polled.size();
-    const bool sleeps = relieved || begin_sleep(&polled);
-    const timespec now{};
-    const int ready =
-        ppoll(polled.data(), polled.size(), !sleeps ? &now : (relieved ? &moment : nullptr), nullptr);
-    if (!relieved) end_sleep(polled.data() + own);
-    if (ready < 0) continue;
-    if (polled[0].revents != 0) return;
-    if (polled[2].revents != 0) unsent_.clear();
-    if (relieved) continue;
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
-    release();
+void Coordinator::received(size_t channel, const uint8_t* data, size_t size) {
+  const Branch& from = branches_[channel];
+  RankSet ranks;
+  wire::Message message;
+  if (!open_frame(from, size_, &data, &size, &ranks, &message)) {
+    abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
+                                  std::to_string(from.rank) + ".")
+                      .blame(from.rank));
+  } else if (message.type == MessageType::kVotes) {
+    for (wire::Vote& vote : message.votes) handle(ranks, vote);
+  } else {
+    ranks.each([&](int rank) { handle(rank, message); });
+  }
+  for (const Negotiation::Question& question : negotiation_.take_questions()) {
+    RankSet asked(size_);
+    asked.add(question.rank);
+    send_to(asked, wire::encode_id(MessageType::kResend, question.id), true);
   }
 }
 
-bool Coordinator::finished() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return closed_ && !has_unsent();
-}
-
-bool Coordinator::has_unsent() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.has_unsent(); });
-}
-
-void Coordinator::serve() {
-  std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  visits_.fetch_add(1);
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
-  release();
-  if (has_unsent()) unsent_.set();  // the visitor may not come back, and the thread does not wait for room
-}
-
-bool Coordinator::begin_sleep(std::vector<pollfd>* polled) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  bool nothing = true;
-  for (wire::Channel& rank : ranks_) {
-    polled->push_back({rank.fd(), rank.polled_events(true), 0});
-    nothing &= rank.begin_sleep() || rank.fd() < 0;
-  }
-  return nothing;
-}
-
-void Coordinator::end_sleep(const pollfd* polled) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (wire::Channel& rank : ranks_) rank.end_sleep((polled++)->revents != 0);
-}
-
-void Coordinator::listen(int rank) {
-  wire::Channel& channel = ranks_[static_cast<size_t>(rank)];
-  if (channel.fd() < 0) return;
-  channel.flush();
-  const uint8_t* data = nullptr;
-  size_t size = 0;
-  for (;;) {
-    switch (channel.receive(&data, &size)) {
-      case wire::Channel::Received::kNothing:
-        if (channel.take_bell()) channel.flush();
-        return;
-      case wire::Channel::Received::kClosed:
-        channel.close();  // why is the watch's to find out
-        return;
-      case wire::Channel::Received::kForged:
-        channel.close();
-        abort_->raise(wire::forged("the control connection to rank " + std::to_string(rank)));
-        return;
-      case wire::Channel::Received::kFrame: {
-        wire::Message message;
-        if (wire::decode(data, size, &message)) {
-          handle(rank, message);
-          for (const Negotiation::Question& question : negotiation_.take_questions())
-            send(question.rank, wire::encode_id(MessageType::kResend, question.id));
-        } else {
-          abort_->raise(Status::unknown("The coordinator received a malformed message from rank " +
-                                        std::to_string(rank) + ".")
-                            .blame(rank));
-        }
-      }
+// The last one to vote comes last, as it did.
+void Coordinator::handle(const RankSet& ranks, wire::Vote& vote) {
+  if (shutting_down_) return;
+  const wire::Request* known = vote.request ? &*vote.request : negotiation_.remembered(vote.id);
+  const Clock::time_point now = Clock::now(), since = now - std::chrono::nanoseconds(vote.waited_ns);
+  auto count = [&](int rank, Clock::time_point when) {
+    if (known != nullptr) record_ready(rank, *known);
+    if (vote.request) {
+      negotiation_.request(rank, *vote.request, when);
+    } else {
+      negotiation_.cached(rank, vote.id, when);
     }
-  }
+  };
+  ranks.each([&](int rank) {
+    if (rank != vote.last) count(rank, since);
+  });
+  count(vote.last, now);
 }
 
 void Coordinator::handle(int rank, wire::Message& message) {
@@ -228,8 +170,7 @@ void Coordinator::release() {
   std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
     if (log_.at(HVD_LOG_DEBUG)) log_.debug("Evicted number " + std::to_string(id) + " from the cache.");
-    const std::vector<uint8_t> frame = wire::encode_id(MessageType::kEvict, id);
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
+    send_to_all(wire::encode_id(MessageType::kEvict, id));
   }
   if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
   const Clock::time_point now = Clock::now();
@@ -243,11 +184,11 @@ void Coordinator::release() {
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;
     if (release.operation.report) busy_[first] = ++unfinished_[first] >= tuning_.ahead;
-    const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
-    for (int rank : *release.ranks) {
-      if (rank == 0) sent_to_rank_0_++;
-      send(rank, frame);
-    }
+    RankSet ranks(size_);
+    for (int rank : *release.ranks) ranks.add(rank);
+    sent_to_rank_0_ += ranks.has(0);
+    // What runs goes to all members of its process set, which everyone knows.
+    send_to(ranks, wire::encode_operation(release.operation), release.operation.code != HVD_OK);
   }
 }
 
@@ -265,7 +206,7 @@ void Coordinator::tune_at_mark() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!autotune_) return;
   if (autotune_->marked(now)) change_tuning();
-  if (has_unsent()) unsent_.set();
+  sent_by_visitor();
 }
 
 void Coordinator::tune_before(const Negotiation::Release& release) {
@@ -286,33 +227,33 @@ void Coordinator::change_tuning() {
   const int64_t threshold = tuning_.fusion_threshold;
   take_choices(choices, &tuning_);
   if (tuning_.fusion_threshold != threshold) negotiation_.set_fusion_threshold(tuning_.fusion_threshold);
-  for (size_t rank = 1; rank < ranks_.size(); ++rank) busy_[rank] = unfinished_[rank] >= tuning_.ahead;
-  const std::vector<uint8_t> frame = wire::encode_tuning(choices);
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
+  for (size_t rank = 1; rank < busy_.size(); ++rank) busy_[rank] = unfinished_[rank] >= tuning_.ahead;
+  send_to_all(wire::encode_tuning(choices));
 }
 
-void Coordinator::send(int rank, const std::vector<uint8_t>& frame) {
-  wire::Channel& channel = ranks_[static_cast<size_t>(rank)];
-  if (channel.fd() >= 0) channel.send(frame);  // a broken connection is the watch's business
+void Coordinator::send_to_all(const std::vector<uint8_t>& frame) {
+  for (size_t i = 0; i < branches_.size(); ++i) send(i, frame);
+}
+
+void Coordinator::send_to(const RankSet& ranks, const std::vector<uint8_t>& frame, bool named) {
+  address(branches_, ranks, named, frame, [this](size_t i, const auto& part) { send(i, part); });
 }
 
 void Coordinator::begin_shutdown(int rank) {
   if (shutting_down_) return;
   shutting_down_ = true;
-  const std::vector<uint8_t> frame =
-      wire::encode_text(MessageType::kShutdown, "Horovod has been shut down: rank " + std::to_string(rank) +
-                                                    " called hvd.shutdown() or ended.");
-  for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
+  send_to_all(wire::encode_text(
+      MessageType::kShutdown,
+      "Horovod has been shut down: rank " + std::to_string(rank) + " called hvd.shutdown() or ended."));
 }
 
 void Coordinator::acknowledge(int rank) {
   auto index = static_cast<size_t>(rank);
   if (acknowledged_[index]) return;
   acknowledged_[index] = 1;
-  if (++acknowledgements_ < ranks_.size()) return;
+  if (++acknowledgements_ < acknowledged_.size()) return;
   closed_ = true;
-  const std::vector<uint8_t> frame = wire::encode_simple(MessageType::kClosed);
-  for (size_t other = 0; other < ranks_.size(); ++other) send(static_cast<int>(other), frame);
+  send_to_all(wire::encode_simple(MessageType::kClosed));
 }
 
 std::vector<Negotiation::Stalled> Coordinator::waiting(double limit) {

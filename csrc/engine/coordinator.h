@@ -2,19 +2,17 @@
 // Negotiation's.
 #pragma once
 
-#include <poll.h>
-
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/abort_signal.h"
-#include "base/event.h"
 #include "base/log.h"
 #include "engine/autotune.h"
+#include "engine/branches.h"
+#include "engine/hub.h"
 #include "engine/metrics.h"
 #include "engine/negotiation.h"
 #include "engine/operation_numbers.h"
@@ -23,19 +21,12 @@
 
 namespace hvd {
 
-class Coordinator {
+class Coordinator : public Hub {
  public:
-  // ranks[r] leads to rank r, rank 0's own engine included.
-  Coordinator(std::vector<wire::Channel> ranks, const hvd_knobs& knobs, Recorder* recorder,
-              AbortSignal* abort, const Log& log);
-  ~Coordinator();
-
-  // Does what is to be done now, without waiting, unless another thread is at it.
-  void serve();
-  // Adds what to poll for before the next serve(); false if that is not to wait. end_sleep() follows in any
-  // case, with what was added.
-  bool begin_sleep(std::vector<pollfd>* polled);
-  void end_sleep(const pollfd* polled);
+  // Of so many ranks; channels[i] leads to branches[i], the first one to rank 0's own engine.
+  Coordinator(int size, std::vector<Branch> branches, std::vector<wire::Channel> channels,
+              const hvd_knobs& knobs, Recorder* recorder, AbortSignal* abort, const Log& log);
+  ~Coordinator() override { stop(); }
 
   // All that waits for some ranks, the oldest first; nothing if even the oldest has done so for less than
   // `limit` seconds.
@@ -64,11 +55,12 @@ class Coordinator {
   }
 
  private:
-  void run();
-  bool finished();
-  bool has_unsent() const;
-  void listen(int rank);
+  void received(size_t channel, const uint8_t* data, size_t size) override;
+  void act() override { release(); }
+  int rank_at(size_t channel) const override { return branches_[channel].rank; }
+  bool closed() const override { return closed_; }
   void handle(int rank, wire::Message& message);
+  void handle(const RankSet& ranks, wire::Vote& vote);
   void record_ready(int rank, const wire::Request& request);
   void record_release(const wire::Operation& operation);
   void log_release(const Negotiation::Release& release) const;
@@ -78,17 +70,17 @@ class Coordinator {
   void tune_at_mark();
   void tune_before(const Negotiation::Release& release);
   void change_tuning();
-  void send(int rank, const std::vector<uint8_t>& frame);
+  void send_to_all(const std::vector<uint8_t>& frame);
+  // See address().
+  void send_to(const RankSet& ranks, const std::vector<uint8_t>& frame, bool named);
   void begin_shutdown(int rank);
   void acknowledge(int rank);
 
-  std::mutex mutex_;  // guards everything up to tuning_
-  std::vector<wire::Channel> ranks_;
+  // The hub's lock guards everything up to tuning_.
+  const int size_;
+  const std::vector<Branch> branches_;
   Recorder* recorder_;
-  AbortSignal* abort_;
   const Log log_;
-  Event stop_;
-  Event unsent_;  // serve() has left something for the thread to send
   Negotiation negotiation_;
   OperationNumbers numbers_;
   Histogram queue_seconds_;
@@ -105,8 +97,6 @@ class Coordinator {
   std::atomic<bool> autotuning_{false};
   std::atomic<int64_t> executed_{0};
   std::atomic<bool> holding_{false};
-  std::atomic<uint32_t> visits_{0};  // calls of serve()
-  std::thread thread_;
 };
 
 }  // namespace hvd

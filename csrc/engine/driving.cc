@@ -11,6 +11,7 @@
 #include "base/processors.h"
 #include "engine/engine.h"
 #include "engine/idle_backoff.h"
+#include "engine/relay.h"
 
 namespace hvd {
 
@@ -37,6 +38,7 @@ void Engine::run_until_finished() {
       sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
       keep_away = !driver.owns_lock();
+      backoff.looked(keep_away);
       if (!keep_away) {
         drive();
         driver.unlock();
@@ -63,13 +65,13 @@ void Engine::drive() {
           if (control_.take_bell()) flush_unsent();
           return;
         case wire::Channel::Received::kForged:
-          abort_->raise(wire::forged("the control connection to rank 0"));
+          abort_->raise(wire::forged("the control connection to rank " + std::to_string(above_)));
           break;
         case wire::Channel::Received::kClosed: {
-          // The watch knows better why; give it a moment.
+          // The watch knows better why; give it a moment. That of another rank is rank 0's to find out.
           pollfd watched{abort_->fd(), POLLIN, 0};
-          poll(&watched, 1, 200);
-          abort_->raise(Status::unknown("The connection to the coordinator (rank 0) was lost.").blame(0));
+          poll(&watched, 1, above_ == 0 ? 200 : static_cast<int>(kWatchSpeaksFirst.count()));
+          abort_->raise(lost_above(above_));
         }
       }
     }
@@ -100,14 +102,14 @@ void Engine::sleep(bool listen, const timespec* limit) {
   if (ready > 0 && polled[1].revents != 0) wake_.clear();
 }
 
-// An application thread that drives: until something arrives for it or, on rank 0, for the coordinator. False
+// An application thread that drives: until something arrives for it or for the hub. False
 // if a signal ended it.
 bool Engine::sleep_as_driver(double seconds) {
   const short wanted = flush_unsent(true);
   std::vector<pollfd> polled = {{control_.fd(), wanted, 0}, {abort_->fd(), POLLIN, 0}};
   const size_t own = polled.size();
   bool sleeps = control_.begin_sleep();
-  if (coordinator_) sleeps &= coordinator_->begin_sleep(&polled);
+  if (hub_) sleeps &= hub_->begin_sleep(&polled);
   timespec limit{};
   if (sleeps) {
     limit.tv_sec = static_cast<time_t>(seconds);
@@ -115,7 +117,7 @@ bool Engine::sleep_as_driver(double seconds) {
   }
   const int ready = ppoll(polled.data(), polled.size(), &limit, nullptr);
   control_.end_sleep(ready > 0 && polled[0].revents != 0);
-  if (coordinator_) coordinator_->end_sleep(polled.data() + own);
+  if (hub_) hub_->end_sleep(polled.data() + own);
   return ready >= 0;
 }
 
@@ -145,7 +147,7 @@ int Engine::wait_as_driver(Task& task, double seconds) {
   visits_.fetch_add(1);
   int code = HVD_IN_PROGRESS, yields = 0;
   for (;;) {
-    if (coordinator_) coordinator_->serve();
+    if (hub_) hub_->serve();
     drive();
     if (task.finished() || abort_->raised()) break;
     const auto passed = Clock::now() - start;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <stdexcept>
+#include <utility>
 
 #include "base/thread.h"
 #include "engine/agreement.h"
+#include "engine/relay.h"
 #include "engine/request_check.h"
 #include "kinds.h"
 
@@ -52,21 +54,10 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       descriptors_(std::move(parts.descriptors)),
       affinity_(parts.affinity),
       spin_(parts.spin),
+      above_(parts.parents[static_cast<size_t>(parts.rank)]),
       control_(std::move(parts.control)) {
-  if (rank_ == 0) {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-      throw std::runtime_error(no_descriptor(errno).text());
-    control_ = wire::Channel(pair[0]);
-    parts.control_ranks[0] = wire::Channel(pair[1]);
-    own_rings_ = wire::make_control_rings(1);
-    control_.use(wire::RingEnd::of_rank(*own_rings_, 0));
-    parts.control_ranks[0].use(wire::RingEnd::of_coordinator(*own_rings_, 0));
-    descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
-    coordinator_ = std::make_unique<Coordinator>(std::move(parts.control_ranks), parts.knobs, &recorder_,
-                                                 abort_.get(), log_);
-    make_inspector(parts.knobs, std::move(parts.peers));
-  }
+  make_hub(parts);
+  if (coordinator_ != nullptr) make_inspector(parts.knobs, std::move(parts.peers));
   if (!parts.watched.empty())
     watch_ = std::make_unique<Watch>(
         std::move(parts.watched),
@@ -76,13 +67,39 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
   thread_ = start_thread("hvd-engine", [this] { run(); });
 }
 
+// A rank with others below it talks to its hub as they do.
+void Engine::make_hub(Parts& parts) {
+  std::vector<Branch> branches = branches_of(rank_, parts.parents);
+  if (rank_ != 0 && branches.size() == 1) return;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    throw std::runtime_error(no_descriptor(errno).text());
+  descriptors_.insert(descriptors_.end(), {pair[0], pair[1]});
+  wire::Channel above = std::exchange(control_, wire::Channel(pair[0]));
+  std::vector<wire::Channel> channels = std::move(parts.control_below);
+  channels[0] = wire::Channel(pair[1]);
+  own_rings_ = wire::make_control_rings(1);
+  control_.use(wire::RingEnd::of_rank(*own_rings_, 0, 0));
+  channels[0].use(wire::RingEnd::of_hub(*own_rings_, 0, 0));
+  if (rank_ == 0) {
+    auto coordinator = std::make_unique<Coordinator>(size_, std::move(branches), std::move(channels),
+                                                     parts.knobs, &recorder_, abort_.get(), log_);
+    coordinator_ = coordinator.get();
+    hub_ = std::move(coordinator);
+    return;
+  }
+  channels.push_back(std::move(above));
+  hub_ =
+      std::make_unique<Relay>(rank_, size_, std::move(branches), std::move(channels), above_, abort_.get());
+}
+
 Engine::~Engine() {
   shutdown();
   stacks_.stop();
   if (inspector_) inspector_->stop();
   watch_.reset();
   inspector_.reset();
-  coordinator_.reset();
+  hub_.reset();
 }
 
 // ---- application threads

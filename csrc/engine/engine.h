@@ -45,8 +45,9 @@ class Engine {
     std::shared_ptr<void> memory;  // what the transport works in, if it is ours to unmap
     void* meeting = nullptr;       // in it, if all ranks of the world share it
     std::unique_ptr<Transport> transport;
-    wire::Channel control;                     // rank 0 makes its own
-    std::vector<wire::Channel> control_ranks;  // rank 0: [r], own entry closed
+    std::vector<int> parents;                  // the tree of control connections, see hvd_world
+    wire::Channel control;                     // to the rank above; none of rank 0
+    std::vector<wire::Channel> control_below;  // of branches_of() this rank, own entry closed
     std::vector<Watch::Watched> watched;
     int affinity = -1;
     bool spin = false;  // there is a processor for every rank of this host
@@ -111,6 +112,7 @@ class Engine {
   Status check_restrictions(const wire::Request& request);
   void announce(const std::vector<uint8_t>& frame);
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
+  void make_hub(Parts& parts);
   void run();
   void run_until_finished();
   void drive();
@@ -141,7 +143,7 @@ class Engine {
   const Log log_;
   std::unique_ptr<AbortSignal> abort_;
   std::shared_ptr<void> memory_;
-  std::shared_ptr<wire::ControlRings> own_rings_;  // rank 0's engine and coordinator
+  std::shared_ptr<wire::ControlRings> own_rings_;  // of this engine and its hub
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Meeting> meeting_;  // under driver_mutex_ and mutex_, except for who is away
   std::string key_to_meet_;
@@ -159,6 +161,7 @@ class Engine {
   std::vector<int> descriptors_;
   const int affinity_;
   const bool spin_;
+  const int above_;  // the rank that control_ leads to, if there is no hub here
 
   // Guards what application threads share with the engine thread.
   std::mutex mutex_;
@@ -185,7 +188,8 @@ class Engine {
   std::atomic<uint32_t> visits_{0};  // how often application threads have driven
   Waiters waiters_;                  // those that could not, as another thread did
 
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Hub> hub_;              // of rank 0, and of ranks with others below them
+  Coordinator* coordinator_ = nullptr;    // rank 0's hub
   std::unique_ptr<Inspector> inspector_;  // rank 0
   std::unique_ptr<Watch> watch_;
   std::mutex shutdown_mutex_;

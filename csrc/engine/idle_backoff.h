@@ -21,12 +21,15 @@ class IdleBackoff {
     pause_ = visited ? std::clamp(2 * pause_, kShortest, kLongest) : pause_.zero();
     return visited;
   }
-  timespec pause() const { return {0, std::max(pause_, kShortest).count()}; }
+  timespec pause() const { return {0, std::max({pause_, busy_, kShortest}).count()}; }
+  // Whether, when this thread did look, another was at it. That one may be for long: then looking becomes
+  // rare.
+  void looked(bool busy) { busy_ = busy ? std::clamp(2 * busy_, kShortest, kLongest) : busy_.zero(); }
 
  private:
   static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000};
   uint32_t seen_;
-  std::chrono::nanoseconds pause_{0};
+  std::chrono::nanoseconds pause_{0}, busy_{0};
 };
 
 }  // namespace hvd

@@ -36,6 +36,8 @@ void visit(const Metrics& metrics, const Metrics::Elsewhere& elsewhere, const Ta
   take("trace_dropped", elsewhere.trace_dropped);
   take("network_bytes", elsewhere.sent, "sent");
   take("network_bytes", elsewhere.received, "received");
+  take("control_messages", elsewhere.control_sent, "sent");
+  take("control_messages", elsewhere.control_received, "received");
   take("pending", elsewhere.pending);
   take("stalled", metrics.stalled.value());
   take("rtt_ns", metrics.rtt_ns.value());

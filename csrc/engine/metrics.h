@@ -79,6 +79,7 @@ struct Metrics {
   // What others count, or is only known when somebody asks.
   struct Elsewhere {
     uint64_t pending = 0, trace_dropped = 0, sent = 0, received = 0;
+    uint64_t control_sent = 0, control_received = 0;
     const Histogram* queue_seconds = nullptr;  // rank 0: from readiness to release
   };
   // One on each line, in the order of values().

@@ -142,7 +142,8 @@ Negotiation::Vote* Negotiation::vote_for(int rank, const Request& request, const
   vote.in_person |= has(request.kind, kOfAllRanks);
   vote.count++;
   vote.last_rank = rank;
-  vote.latest = now;
+  vote.since = std::min(vote.since, now);
+  vote.latest = std::max(vote.latest, now);
   return &vote;
 }
 

@@ -93,6 +93,10 @@ size_t Engine::metrics(uint64_t* values, size_t capacity) {
     elsewhere.sent = traffic->sent.load(std::memory_order_relaxed);
     elsewhere.received = traffic->received.load(std::memory_order_relaxed);
   }
+  if (hub_) {
+    elsewhere.control_sent = hub_->frames_sent();
+    elsewhere.control_received = hub_->frames_received();
+  }
   if (coordinator_) elsewhere.queue_seconds = &coordinator_->queue_seconds();
   {
     std::lock_guard<std::mutex> lock(mutex_);

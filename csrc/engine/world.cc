@@ -13,6 +13,7 @@
 #include "base/processors.h"
 #include "comm/mpi/calls.h"
 #include "engine/abi_struct.h"
+#include "engine/branches.h"
 
 namespace hvd {
 namespace {
@@ -87,21 +88,23 @@ RecordedRank recorded(const hvd_world& world) {
   return rank;
 }
 
-// The channels of ranks that share memory with rank 0 go through it.
-void take_rings(const hvd_world& world, Engine::Parts* parts) {
-  auto with_rank_0 = [&](int rank) { return world.hosts == nullptr || world.hosts[rank] == world.hosts[0]; };
-  if (world.control_in_memory == 0 || !parts->memory || !with_rank_0(world.rank)) return;
+// The channels between ranks that share memory go through it.
+void take_rings(const hvd_world& world, const std::vector<Branch>& branches, Engine::Parts* parts) {
+  if (world.control_in_memory == 0 || !parts->memory) return;
+  std::vector<int> place(static_cast<size_t>(world.size), -1);  // among the ranks of this host
   int ranks = 0;
-  for (int rank = 0; rank < world.size; ++rank) ranks += with_rank_0(rank);
+  for (int rank = 0; rank < world.size; ++rank)
+    if (world.hosts == nullptr || world.hosts[rank] == world.hosts[world.rank])
+      place[static_cast<size_t>(rank)] = ranks++;
   auto& rings =
       *reinterpret_cast<wire::ControlRings*>(static_cast<std::byte*>(parts->memory.get()) + shm_bytes(ranks));
-  for (int rank = 0, index = 0; rank < world.size; ++rank) {
-    if (!with_rank_0(rank)) continue;
-    if (world.rank == 0 && rank != 0)
-      parts->control_ranks[static_cast<size_t>(rank)].use(wire::RingEnd::of_coordinator(rings, index));
-    if (world.rank != 0 && rank == world.rank) parts->control.use(wire::RingEnd::of_rank(rings, index));
-    ++index;
+  const int own = place[static_cast<size_t>(world.rank)];
+  for (size_t i = 1; i < branches.size(); ++i) {
+    const int below = place[static_cast<size_t>(branches[i].rank)];
+    if (below >= 0) parts->control_below[i].use(wire::RingEnd::of_hub(rings, below, own));
   }
+  const int above = place[static_cast<size_t>(parts->parents[static_cast<size_t>(world.rank)])];
+  if (world.rank != 0 && above >= 0) parts->control.use(wire::RingEnd::of_rank(rings, own, above));
 }
 
 int keep(int fd, Engine::Parts* parts) {
@@ -168,21 +171,26 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
     parts->peers.push_back({world.peers[rank].host, world.peers[rank].pid});
   meet_ranks_of(world);  // before anybody asks whether it is crowded
   parts->spin = world.local_size > 0 && !crowded(world.local_size);
-  if (coordinates) parts->control_ranks.resize(static_cast<size_t>(world.size));
-  const int channels = coordinates ? world.size : 1;
-  for (int i = coordinates ? 1 : 0; i < channels; ++i) {
-    wire::Channel control = take_channel(world.control_fds, world.control_keys, i, parts);
-    if (coordinates) {
-      parts->control_ranks[static_cast<size_t>(i)] = std::move(control);
-    } else {
-      parts->control = std::move(control);
-    }
+  parts->parents.assign(static_cast<size_t>(world.size), 0);
+  if (world.control_parents != nullptr)
+    std::copy_n(world.control_parents, world.size, parts->parents.begin());
+  const bool tree = is_tree(parts->parents);
+  if (!tree) parts->parents.assign(parts->parents.size(), 0);
+  const std::vector<Branch> branches = branches_of(world.rank, parts->parents);
+  const int above = parts->parents[static_cast<size_t>(world.rank)];
+  parts->control_below.resize(branches.size());
+  for (size_t i = 1; i < branches.size(); ++i)
+    parts->control_below[i] = take_channel(world.control_fds, world.control_keys, branches[i].rank, parts);
+  if (!coordinates) parts->control = take_channel(world.control_fds, world.control_keys, above, parts);
+  for (int i = coordinates ? 1 : 0; i < (coordinates ? world.size : 1); ++i) {
+    const bool connected = coordinates ? parts->parents[static_cast<size_t>(i)] == 0 : above == 0;
     parts->watched.push_back({PeerProcess(i, world.peers[i]),
                               take_channel(world.liveness_fds, world.liveness_keys, i, parts),
-                              world.control_fds[i]});
+                              connected ? world.control_fds[i] : -1});
   }
   Status status = take_transport(world, abort, parts);
-  if (status.ok()) take_rings(world, parts);
+  if (!tree) status = Status::invalid("hvd_world.control_parents must lead from every rank to rank 0.");
+  if (status.ok()) take_rings(world, branches, parts);
   if (status.ok() && world.knobs != nullptr)
     status = take_struct(world.knobs, "hvd_knobs", sizeof world.knobs->struct_size, &parts->knobs);
   return status;

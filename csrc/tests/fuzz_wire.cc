@@ -58,7 +58,7 @@ Request some_request(Random& random) {
 Message some_message(Random& random) {
   Message message;
   constexpr MessageType kLater[] = {MessageType::kClock, MessageType::kProgress, MessageType::kStacks,
-                                    MessageType::kDump, MessageType::kTuning};
+                                    MessageType::kDump,  MessageType::kTuning,   MessageType::kVotes};
   const size_t type = 1 + below(random, 12 + std::size(kLater));
   message.type = type <= 12 ? static_cast<MessageType>(type) : kLater[type - 13];
   message.clock = {static_cast<int64_t>(random()), static_cast<int64_t>(random()), 7};
@@ -72,6 +72,12 @@ Message some_message(Random& random) {
   message.silent = below(random, 2) == 1;
   message.culprit = static_cast<int32_t>(below(random, 5)) - 1;
   message.request = some_request(random);
+  message.votes.resize(below(random, 4));
+  for (Vote& vote : message.votes) {
+    vote.id = static_cast<uint32_t>(below(random, 2));
+    if (vote.id == 0) vote.request = some_request(random);
+    vote.waited_ns = random() >> 2;
+  }
   message.operation.text = some_text(random);
   message.operation.name = some_text(random);
   message.operation.report = below(random, 2) == 1;
@@ -123,6 +129,14 @@ bool feed(const Frame& body) {
   Message message;
   bool accepted = decode(exact.data(), exact.size(), &message);
   CHECK(allocated <= 4096 + 128 * exact.size());
+  std::vector<int32_t> ranks;
+  const uint8_t* inner = nullptr;
+  size_t inner_size = 0;
+  if (unwrap(exact.data(), exact.size(), &ranks, &inner, &inner_size)) {
+    Frame again = wrap(type_of(exact.data(), exact.size()), ranks, inner, inner_size);
+    CHECK(!accepted && Frame(again.begin() + 4, again.end()) == exact);
+    return feed(Frame(inner, inner + inner_size));
+  }
   if (accepted) {
     Frame again = encode(message);
     CHECK(Frame(again.begin() + 4, again.end()) == exact);
@@ -226,6 +240,11 @@ int main(int argc, char** argv) {
   size_t accepted = 0;
   for (size_t i = 0; i < frames; ++i) {
     Frame frame = encode(some_message(random));
+    if (below(random, 4) == 0) {
+      const std::vector<int32_t> ranks(2 * (1 + below(random, 3)), static_cast<int32_t>(random()));
+      frame = wrap(below(random, 2) == 0 ? MessageType::kFrom : MessageType::kTo, ranks, frame.data() + 4,
+                   frame.size() - 4);
+    }
     Frame body(frame.begin() + 4, frame.end());
     if (i % 16 == 0) {
       CHECK(feed(body));  // unharmed frames are understood

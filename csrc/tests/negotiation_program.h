@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "kinds.h"
 #include "negotiation_reference.h"
 #include "test_knobs.h"
+
+#define REQUIRE(condition)                                                                          \
+  do {                                                                                              \
+    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
+  } while (0)
 
 namespace sequences {
 
@@ -182,18 +188,8 @@ inline int64_t bytes_of(const Agreement& agreement) {
 
 using Key = std::pair<int, std::string>;
 
-struct ToCoordinator {
-  MessageType type;
-  uint32_t id = 0;
-  Submission* submission = nullptr;
-};
-
-struct ToRank {
-  MessageType type;
-  uint32_t id = 0;
-  std::shared_ptr<const hvd::wire::Operation> operation = nullptr;
-  std::vector<reference::Operation*> expected = {};
-};
+using Frame = std::vector<uint8_t>;  // without its length
+inline Frame without_length(const Frame& frame) { return {frame.begin() + sizeof(uint32_t), frame.end()}; }
 
 struct Remembered {
   Agreement agreement;
@@ -210,8 +206,8 @@ struct Rank {
   std::map<Key, Submission*> pending;
   std::map<uint32_t, Remembered> cache;
   std::map<Key, uint32_t> ids;
-  std::deque<ToCoordinator> outbox;
-  std::deque<ToRank> inbox;
+  std::deque<Frame> outbox, inbox;
+  std::deque<std::vector<reference::Operation*>> expected;  // of each release for it that it has not run
 
   bool has_pending(int kind, int set = 0) const {
     for (const auto& entry : pending)
@@ -230,6 +226,31 @@ struct Rank {
     return request.process_set == 0 || !has_pending(HVD_REMOVE_PROCESS_SET, request.process_set);
   }
 };
+
+inline void check_agreement(const Agreement& actual, const Agreement& expected) {
+  REQUIRE(same(actual.common, expected.common));
+  REQUIRE(actual.first_dims == expected.first_dims && actual.splits == expected.splits);
+  REQUIRE(actual.result == expected.result);
+}
+
+// Whether it is more than one.
+inline bool check_fusion(const std::vector<reference::Operation*>& operations, const hvd_knobs& knobs) {
+  REQUIRE(!operations.empty());
+  if (operations.size() == 1) return false;
+  const Request& first = operations[0]->agreement.common;
+  int64_t bytes = 0;
+  for (const reference::Operation* operation : operations) {
+    const Request& common = operation->agreement.common;
+    REQUIRE(common.kind == first.kind && hvd::has(common.kind, hvd::kHasTensors) &&
+            operation->id == operations[0]->id && common.op == first.op &&
+            common.root_rank == first.root_rank && common.prescale == first.prescale &&
+            common.postscale == first.postscale && common.tensors[0].type == first.tensors[0].type);
+    REQUIRE(!knobs.disable_group_fusion || common.tensors.size() == 1);
+    bytes += bytes_of(operation->agreement);
+  }
+  REQUIRE(bytes <= knobs.fusion_threshold);
+  return true;
+}
 
 inline hvd_knobs some_knobs(Random& random) {
   hvd_knobs knobs = test_knobs();

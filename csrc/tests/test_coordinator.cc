@@ -37,7 +37,8 @@ class Job {
       ranks_.emplace_back(pair[1]);
     }
     coordinator_ =
-        std::make_unique<hvd::Coordinator>(std::move(ranks), test_knobs(), &recorder_, &abort_, log_);
+        std::make_unique<hvd::Coordinator>(size, hvd::branches_of(0, std::vector<int>(ranks_.size(), 0)),
+                                           std::move(ranks), test_knobs(), &recorder_, &abort_, log_);
   }
 
   hvd::Coordinator& coordinator() { return *coordinator_; }

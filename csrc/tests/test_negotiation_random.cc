@@ -1,9 +1,9 @@
 // Negotiation against a reference, in random sequences: test_negotiation_random [sequences] [first seed].
 //
 // Simulated ranks follow the rules of Engine for names, joins, process sets and remembered requests, and talk
-// to a real Negotiation over first-in-first-out queues; when they submit, when a message arrives, what is
-// held back and when a rank runs what was released is up to chance. A failure prints its seed and what
-// happened: run that one again with "1 <seed>".
+// to a real Negotiation over first-in-first-out queues, through a random tree of real Combinings; when they
+// submit, when a message arrives, what is held back and when a rank runs what was released is up to chance. A
+// failure prints its seed and what happened: run that one again with "1 <seed>".
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +15,7 @@
 #include "kinds.h"
 #include "negotiation_program.h"
 #include "negotiation_reference.h"
+#include "negotiation_tree.h"
 
 namespace {
 
@@ -27,23 +28,19 @@ struct Counts {
 };
 Counts counts{};
 
-#define REQUIRE(condition)                                                                          \
-  do {                                                                                              \
-    if (!(condition)) throw std::logic_error("line " + std::to_string(__LINE__) + ": " #condition); \
-  } while (0)
-
 class Sequence {
  public:
   Sequence(uint64_t seed, bool verbose)
       : random_(seed),
         verbose_(verbose),
-        size_(random_.pick({1, 2, 2, 3, 3, 4, 5})),
+        size_(random_.pick({1, 2, 2, 3, 3, 4, 5, 6, 8})),
         knobs_(some_knobs(random_)),
         stray_joins_(random_.one_in(4)),
         spoiled_one_in_(random_.pick({8, 30, 1000})),
         negotiation_(size_, knobs_),
         reference_(size_),
         ranks_(static_cast<size_t>(size_)),
+        tree_(random_, &ranks_),
         arrived_(ranks_.size()) {
     say("%d ranks, fusion threshold %ld, cache capacity %d", size_,
         static_cast<long>(knobs_.fusion_threshold), knobs_.cache_capacity);
@@ -51,6 +48,7 @@ class Sequence {
     for (int r = 0; r < size_; ++r) {
       Rank& rank = ranks_[static_cast<size_t>(r)];
       rank.number = r;
+      if (r > 0) say("rank %d is below rank %d", r, tree_.parent(r));
       for (int other = 0; other < size_; ++other) rank.sets[0].members.push_back(other);
       // Not quite the same order everywhere, and now and then one is left out.
       for (const Line& line : program)
@@ -91,6 +89,7 @@ class Sequence {
       int choice = random_.below(total), action = 0;
       while (choice >= weights_[action]) choice -= weights_[action++];
       if (action == 0 && submit_next(rank)) return true;
+      if (action == 1 && random_.one_in(40) && tree_.settle(true)) return true;
       if (action == 1 && deliver(rank)) return true;
       if (action == 2 && execute(rank)) return true;
       if (action == 3 && negotiation_.has_ready()) {
@@ -105,6 +104,7 @@ class Sequence {
       idle = idle && rank.next == rank.program.size();
       if (deliver(rank) || execute(rank)) return true;
     }
+    if (tree_.settle(false)) return true;
     if (negotiation_.has_ready())
       release(nobody_busy());
     else if (idle)
@@ -156,28 +156,39 @@ class Sequence {
     say("rank %d submits #%d: kind %d '%s' of set %d, root %d, id %u", rank.number, submission->number,
         own.kind, own.name.c_str(), own.process_set, own.root_rank, submission->sent_as);
     counts.by_id += submission->sent_as != 0;
-    rank.outbox.push_back({submission->sent_as ? MessageType::kCached : MessageType::kRequest,
-                           submission->sent_as, submission});
+    rank.outbox.push_back(without_length(submission->sent_as != 0
+                                             ? hvd::wire::encode_id(MessageType::kCached, submission->sent_as)
+                                             : hvd::wire::encode_request(own)));
   }
 
-  // A message reaches the coordinator.
+  // A message goes one step.
   bool deliver(Rank& rank) {
-    if (rank.outbox.empty()) return false;
-    const ToCoordinator message = rank.outbox.front();
-    rank.outbox.pop_front();
-    say("#%d of rank %d arrives%s", message.submission->number, rank.number,
-        message.type == MessageType::kResent ? " whole" : "");
+    return tree_.deliver(rank, [this](int number, MessageType type, uint32_t id, const Request* whole) {
+      count(number, type, id, whole);
+    });
+  }
+
+  // A vote reaches the coordinator.
+  void count(int number, MessageType type, uint32_t id, const Request* whole) {
+    Rank& rank = ranks_[static_cast<size_t>(number)];
+    const Request& meant = whole != nullptr ? *whole : announced_.at(id).common;
+    auto pending = rank.pending.find({meant.process_set, meant.name});
+    REQUIRE(pending != rank.pending.end());
+    Submission* submission = pending->second;
+    REQUIRE(whole != nullptr ? same(*whole, submission->request) : submission->sent_as == id);
+    say("#%d of rank %d arrives%s", submission->number, rank.number,
+        type == MessageType::kResent ? " whole" : "");
     auto& arrived = arrived_[static_cast<size_t>(rank.number)];
-    if (message.type == MessageType::kResent) {
+    if (type == MessageType::kResent) {
       for (auto& entry : arrived)
-        if (entry.first == message.submission) entry.second = true;
-      negotiation_.resent(rank.number, message.id, message.submission->request, {});
+        if (entry.first == submission) entry.second = true;
+      negotiation_.resent(rank.number, id, *whole, {});
     } else {
-      arrived.push_back({message.submission, true});
-      if (message.type == MessageType::kCached) {
-        negotiation_.cached(rank.number, message.id, {});
+      arrived.push_back({submission, true});
+      if (whole == nullptr) {
+        negotiation_.cached(rank.number, id, {});
       } else {
-        negotiation_.request(rank.number, message.submission->request, {});
+        negotiation_.request(rank.number, *whole, {});
       }
     }
     for (const auto& question : negotiation_.take_questions()) {
@@ -188,13 +199,12 @@ class Sequence {
       });
       REQUIRE(asked != arrived.end());
       asked->second = false;
-      rank.inbox.push_back({MessageType::kResend, question.id});
+      tree_.send_to({rank.number}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
     }
     // Votes count in the order in which the rank sent them.
     for (; !arrived.empty() && arrived.front().second; arrived.pop_front())
       reference_.vote(arrived.front().first);
     if (random_.one_in(16)) check_stalled();
-    return true;
   }
 
   void release(const std::vector<uint8_t>& busy) {
@@ -203,27 +213,27 @@ class Sequence {
     for (uint32_t id : negotiation_.take_evicted()) {
       REQUIRE(evicted_.insert(id).second);
       counts.evicted++;
-      for (Rank& rank : ranks_) rank.inbox.push_back({MessageType::kEvict, id});
+      tree_.send_to(everyone(), false, hvd::wire::encode_id(MessageType::kEvict, id));
     }
     for (const auto& release : releases) {
-      ToRank message{MessageType::kOperation, 0, std::make_shared<hvd::wire::Operation>(release.operation)};
+      std::vector<reference::Operation*> expected;
       const hvd::wire::Operation& operation = release.operation;
       if (operation.code != HVD_OK) {
         REQUIRE(operation.text.find(operation.name) != std::string::npos ||
                 operation.text.find("rocess set") != std::string::npos);
-        message.expected = {
-            take_unreleased(operation.process_set, operation.name, operation.code, *release.ranks)};
+        expected = {take_unreleased(operation.process_set, operation.name, operation.code, *release.ranks)};
       }
       for (const auto& item : operation.items) {
         const Agreement& agreement = item.fresh ? *item.fresh : announced_.at(item.cached_id);
         REQUIRE(evicted_.count(agreement.id) == 0);
         if (item.fresh && agreement.id != 0) announced_[agreement.id] = agreement;
-        message.expected.push_back(
+        expected.push_back(
             take_unreleased(agreement.common.process_set, agreement.common.name, HVD_OK, *release.ranks));
-        check_agreement(agreement, message.expected.back()->agreement);
+        check_agreement(agreement, expected.back()->agreement);
       }
-      if (operation.code == HVD_OK) check_fusion(message.expected);
-      for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].inbox.push_back(message);
+      if (operation.code == HVD_OK) counts.fused += check_fusion(expected, knobs_);
+      for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].expected.push_back(expected);
+      tree_.send_to(*release.ranks, operation.code != HVD_OK, hvd::wire::encode_operation(operation));
     }
   }
 
@@ -246,34 +256,11 @@ class Sequence {
     throw std::logic_error("'" + name + "' was released with an outcome or to ranks that are wrong");
   }
 
-  static void check_agreement(const Agreement& actual, const Agreement& expected) {
-    REQUIRE(same(actual.common, expected.common));
-    REQUIRE(actual.first_dims == expected.first_dims && actual.splits == expected.splits);
-    REQUIRE(actual.result == expected.result);
-  }
-
-  void check_fusion(const std::vector<reference::Operation*>& operations) const {
-    REQUIRE(!operations.empty());
-    if (operations.size() == 1) return;
-    counts.fused++;
-    const Request& first = operations[0]->agreement.common;
-    int64_t bytes = 0;
-    for (const reference::Operation* operation : operations) {
-      const Request& common = operation->agreement.common;
-      REQUIRE(common.kind == first.kind && hvd::has(common.kind, hvd::kHasTensors) &&
-              operation->id == operations[0]->id && common.op == first.op &&
-              common.root_rank == first.root_rank && common.prescale == first.prescale &&
-              common.postscale == first.postscale && common.tensors[0].type == first.tensors[0].type);
-      REQUIRE(!knobs_.disable_group_fusion || common.tensors.size() == 1);
-      bytes += bytes_of(operation->agreement);
-    }
-    REQUIRE(bytes <= knobs_.fusion_threshold);
-  }
-
   // A rank handles the next message, as Engine does.
   bool execute(Rank& rank) {
     if (rank.inbox.empty()) return false;
-    const ToRank message = std::move(rank.inbox.front());
+    hvd::wire::Message message;
+    REQUIRE(hvd::wire::decode(rank.inbox.front().data(), rank.inbox.front().size(), &message));
     rank.inbox.pop_front();
     if (message.type == MessageType::kEvict) {
       auto found = rank.cache.find(message.id);
@@ -288,19 +275,23 @@ class Sequence {
         if (entry.second->sent_as != message.id) continue;
         counts.resent++;
         entry.second->sent_as = 0;
-        rank.outbox.push_back({MessageType::kResent, message.id, entry.second});
+        rank.outbox.push_back(without_length(hvd::wire::encode_resent(message.id, entry.second->request)));
         return true;
       }
       throw std::logic_error("a rank is asked for what it has not submitted");
     }
-    const hvd::wire::Operation& operation = *message.operation;
-    say("rank %d runs '%s' of set %d%s", rank.number, message.expected[0]->name.c_str(),
-        message.expected[0]->id, message.expected.size() > 1 ? " and others" : "");
+    const hvd::wire::Operation& operation = message.operation;
+    REQUIRE(message.type == MessageType::kOperation && !rank.expected.empty());
+    const std::vector<reference::Operation*> expected = std::move(rank.expected.front());
+    rank.expected.pop_front();
+    say("rank %d runs '%s' of set %d%s", rank.number, expected[0]->name.c_str(), expected[0]->id,
+        expected.size() > 1 ? " and others" : "");
     if (operation.code != HVD_OK) {
-      end(rank, {operation.process_set, operation.name}, *message.expected[0]);
+      end(rank, {operation.process_set, operation.name}, *expected[0]);
       return true;
     }
-    for (size_t i = 0; i < operation.items.size(); ++i) run(rank, operation.items[i], *message.expected[i]);
+    REQUIRE(operation.items.size() == expected.size());
+    for (size_t i = 0; i < operation.items.size(); ++i) run(rank, operation.items[i], *expected[i]);
     return true;
   }
 
@@ -345,19 +336,38 @@ class Sequence {
     rank.pending.erase(own);
   }
 
+  std::vector<int> everyone() const { return ranks_[0].sets.at(0).members; }
   std::vector<uint8_t> nobody_busy() const { return std::vector<uint8_t>(ranks_.size(), 0); }
 
   void come_to_rest() {
-    for (bool moved = true; moved;) {
-      moved = negotiation_.has_ready();
-      if (moved) release(nobody_busy());
-      for (Rank& rank : ranks_) {
-        while (deliver(rank)) moved = true;
-        while (execute(rank)) moved = true;
+    for (bool late : {false, true}) {
+      for (bool moved = true; moved;) {
+        moved = negotiation_.has_ready();
+        if (moved) release(nobody_busy());
+        for (Rank& rank : ranks_) {
+          while (deliver(rank)) moved = true;
+          while (execute(rank)) moved = true;
+        }
+        moved |= tree_.settle(late);
       }
+      if (!late) check_nothing_waits_for_nobody();
     }
     REQUIRE(reference_.unreleased.empty());
     check_stalled();
+  }
+
+  // Votes are held only as long as others are missing.
+  void check_nothing_waits_for_nobody() const {
+    for (const Rank& rank : ranks_)
+      for (const auto& [key, submission] : rank.pending) {
+        bool missing = false;
+        for (int member : rank.sets.at(key.first).members) {
+          const Rank& other = ranks_[static_cast<size_t>(member)];
+          missing |= other.pending.count(key) == 0 &&
+                     (reference::of_everyone(submission->request.kind) || !other.has_pending(HVD_JOIN));
+        }
+        REQUIRE(missing || stray_joins_);
+      }
   }
 
   // Whoever can votes for what is still open; those who have joined are freed when all the others join, too.
@@ -379,7 +389,7 @@ class Sequence {
     for (const auto& arrived : arrived_) REQUIRE(arrived.empty());
     for (const Submission& submission : submissions_) REQUIRE(submission.ended == 1);
     for (const Rank& rank : ranks_) {
-      REQUIRE(rank.pending.empty());
+      REQUIRE(rank.pending.empty() && rank.expected.empty());
       REQUIRE(rank.cache.size() <= static_cast<size_t>(knobs_.cache_capacity));
       for (const auto& entry : rank.cache) {
         REQUIRE(negotiation_.remembered(entry.first) != nullptr);
@@ -393,9 +403,15 @@ class Sequence {
   void shut_down() {
     counts.cut_short++;
     say("shut down");
-    for (Rank& rank : ranks_) {
-      while (execute(rank)) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Rank& rank : ranks_) {
+        while (tree_.deliver_down(rank)) moved = true;
+        while (execute(rank)) {
+        }
       }
+    }
+    for (Rank& rank : ranks_) {
       for (const auto& entry : rank.pending) entry.second->ended++;
     }
     for (const Submission& submission : submissions_) REQUIRE(submission.ended == 1);
@@ -428,6 +444,7 @@ class Sequence {
   hvd::Negotiation negotiation_;
   reference::Negotiation reference_;
   std::vector<Rank> ranks_;
+  Tree tree_;
   std::deque<Submission> submissions_;
   // [rank]: what has reached the coordinator but is not counted; false = it does not know what it is.
   std::vector<std::deque<std::pair<Submission*, bool>>> arrived_;
@@ -458,15 +475,19 @@ int main(int argc, char** argv) {
     return 1;
   }
   const Counts& c = counts;
+  const Tree::Counts& t = Tree::counts;
   std::printf("%llu sequences, %zu submissions, %zu by id, %zu sent again; %zu evicted\n",
               static_cast<unsigned long long>(sequences), c.submitted, c.by_id, c.resent, c.evicted);
   std::printf(
       "%zu agreed, %zu with joined ranks, %zu fused; failed: %zu mismatches, %zu not allowed, %zu invalid\n",
       c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid);
+  std::printf("%zu votes combined, %zu let go, %zu frames for some of a branch\n", t.combined, t.let_go,
+              t.named);
   std::printf("%zu joins, %zu sets added, %zu removed (by rank); %zu times held back, %zu shut down early\n",
               c.joins, c.added, c.removed, c.held, c.cut_short);
-  for (size_t count : {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused,
-                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short})
+  for (size_t count :
+       {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid, c.joins,
+        c.added, c.removed, c.held, c.cut_short, t.combined, t.let_go, t.named})
     if (sequences >= 1000 && count == 0) {
       std::fprintf(stderr, "chance has left something out\n");
       return 1;

@@ -25,8 +25,8 @@ struct Ends {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     one = Channel(pair[0]);
     other = Channel(pair[1]);
-    one.use(RingEnd::of_coordinator(*rings, 1));
-    other.use(RingEnd::of_rank(*rings, 1));
+    one.use(RingEnd::of_hub(*rings, 1, 0));
+    other.use(RingEnd::of_rank(*rings, 1, 0));
   }
   std::shared_ptr<hvd::wire::ControlRings> rings;
   Channel one, other;
@@ -126,7 +126,7 @@ TEST(two_sleepers_are_both_woken) {
 
 TEST(numbers_that_another_process_has_spoilt_are_survived) {
   Ends ends;
-  RingEnd end = RingEnd::of_coordinator(*ends.rings, 1);
+  RingEnd end = RingEnd::of_hub(*ends.rings, 1, 0);
   end.in->written = ~0ull;  // more than there can be
   const uint8_t* data = nullptr;
   size_t size = 0;

@@ -21,6 +21,7 @@ struct WorldOptions {
   int transport = HVD_TRANSPORT_SHM;
   std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
   hvd_knobs knobs = test_knobs();
+  std::vector<int32_t> parents = {};  // of the control connections; none: rank 0 is above all
 };
 
 class Rank;
@@ -114,18 +115,24 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       }
     return ends;
   };
-  // Only the pairs with rank 0 are used for control and liveness; the rest is closed again.
-  auto stars = [&] {
-    auto ends = pairs();
-    for (size_t a = 1; a < n; ++a)
-      for (size_t b = 1; b < n; ++b)
-        if (ends[a][b] >= 0) close(ends[a][b]);
+  // Only the pairs of a rank and the one above it.
+  auto tree = [&](const std::vector<int32_t>& parents) {
+    std::vector<std::vector<int>> ends(n, std::vector<int>(n, -1));
+    for (size_t r = 1; r < n; ++r) {
+      int pair[2];
+      CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+      const auto above = static_cast<size_t>(parents[r]);
+      ends[r][above] = pair[0];
+      ends[above][r] = pair[1];
+    }
     return ends;
   };
   const bool hierarchical = options_.transport == HVD_TRANSPORT_HIERARCHICAL && size_ > 1;
   const bool tcp = (options_.transport == HVD_TRANSPORT_TCP && size_ > 1) || hierarchical;
   const bool shm = options_.transport == HVD_TRANSPORT_SHM && size_ > 1;
-  auto control = stars(), liveness = stars();
+  const std::vector<int32_t> star(n, 0), parents = options_.parents.empty() ? star : options_.parents;
+  CHECK(parents.size() == n);
+  auto control = tree(parents), liveness = tree(star);
   auto mesh = tcp ? pairs() : std::vector<std::vector<int>>(n);
   const std::vector<int32_t> hosts = hierarchical ? options_.hosts : std::vector<int32_t>(n, 0);
   CHECK(hosts.size() == n);
@@ -156,6 +163,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
       world.affinity = -1;
       world.local_size = size_;
       world.control_in_memory = 1;
+      world.control_parents = options_.parents.empty() ? nullptr : parents.data();
       hvd_engine* engine = hvd_create(&world);
       CHECK(engine != nullptr);
       Rank rank(engine, static_cast<int>(r), size_);

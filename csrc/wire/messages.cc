@@ -62,6 +62,15 @@ void pass_progress(Way& way, AnyProgress& progress) {
   way.text(progress.name);
 }
 
+template <typename Way, typename AnyVote>
+void pass_vote(Way& way, AnyVote& vote) {
+  way.number(vote.id);
+  way.number(vote.last);
+  way.number(vote.waited_ns);
+  way.require(vote.waited_ns < (uint64_t{1} << 62));
+  if (vote.id == 0) pass_request(way, way.present(vote.request));
+}
+
 // What follows the type.
 template <typename Way, typename AnyMessage>
 void pass_message(Way& way, AnyMessage& message) {
@@ -97,6 +106,9 @@ void pass_message(Way& way, AnyMessage& message) {
       return way.text(message.text);
     case MessageType::kTuning:
       return way.numbers(message.choices);
+    case MessageType::kVotes:
+      return way.list(message.votes, sizeof(uint32_t) + sizeof(int32_t) + sizeof(uint64_t),
+                      [&](auto& vote) { pass_vote(way, vote); });
     case MessageType::kShutdownAck:
     case MessageType::kDone:
     case MessageType::kClosed:
@@ -184,6 +196,19 @@ std::vector<uint8_t> encode_abort(const Status& reason) {
   });
 }
 
+std::vector<uint8_t> encode_votes(const std::vector<Vote>& votes) {
+  return frame(MessageType::kVotes,
+               [&](Writer& out) { out.list(votes, 0, [&](const Vote& vote) { pass_vote(out, vote); }); });
+}
+
+std::vector<uint8_t> wrap(MessageType type, const std::vector<int32_t>& ranks, const uint8_t* data,
+                          size_t size) {
+  return frame(type, [&](Writer& out) {
+    out.numbers(ranks);
+    out.bytes().insert(out.bytes().end(), data, data + size);
+  });
+}
+
 std::vector<uint8_t> encode(const Message& message) {
   return frame(message.type, [&](Writer& out) { pass_message(out, message); });
 }
@@ -193,6 +218,23 @@ bool decode(const uint8_t* data, size_t size, Message* message) {
   in.number(message->type);
   pass_message(in, *message);
   return in.finished();
+}
+
+MessageType type_of(const uint8_t* data, size_t size) {
+  return size > 0 ? static_cast<MessageType>(data[0]) : MessageType{};
+}
+
+bool unwrap(const uint8_t* data, size_t size, std::vector<int32_t>* ranks, const uint8_t** message,
+            size_t* message_size) {
+  const MessageType type = type_of(data, size);
+  if (type != MessageType::kFrom && type != MessageType::kTo) return false;
+  Reader in(data + 1, size - 1);
+  in.numbers(*ranks);
+  if (!in.ok() || ranks->empty()) return false;
+  const size_t head = 1 + sizeof(uint32_t) + ranks->size() * sizeof(int32_t);
+  *message = data + head;
+  *message_size = size - head;
+  return true;
 }
 
 }  // namespace hvd::wire

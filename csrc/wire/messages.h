@@ -28,6 +28,10 @@ enum class MessageType : uint8_t {
   kEvict = 9,      // id: forget it
   kClosed = 10,    // everyone has acknowledged the shutdown
   kTuning = 13,    // choices: how what follows is cut
+  // between a rank that has others below it and the one above
+  kVotes = 14,  // votes: ranks have operations ready
+  kFrom = 15,   // ranks, and a message of theirs; see wrap()
+  kTo = 16,     // ranks, and a message for them
   // liveness connections, both ways
   kHeartbeat = 11,
   kAbort = 12,  // text, the rank at fault or -1, whether it was silent
@@ -100,6 +104,14 @@ struct Operation {
   std::vector<Item> items;
 };
 
+// Some ranks have the same operation ready.
+struct Vote {
+  uint32_t id = 0;  // of an operation agreed on before, or
+  std::optional<Request> request;
+  int32_t last = 0;        // the rank that had it last
+  uint64_t waited_ns = 0;  // for so long has the first one
+};
+
 // A message of any type; which fields count follows from the type.
 struct Message {
   MessageType type = MessageType::kHeartbeat;
@@ -113,6 +125,7 @@ struct Message {
   Progress progress;
   uint8_t how = 0;
   std::vector<uint8_t> choices;
+  std::vector<Vote> votes;
 };
 
 // A whole frame, ready to be sent.
@@ -129,8 +142,18 @@ std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason);
 std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text);
 std::vector<uint8_t> encode_tuning(const std::vector<uint8_t>& choices);
 std::vector<uint8_t> encode_abort(const Status& reason);
+std::vector<uint8_t> encode_votes(const std::vector<Vote>& votes);
+// The frame whose message, without length, is given, in one of kFrom or kTo. Ranks are pairs: the first of a
+// row and how many there are.
+std::vector<uint8_t> wrap(MessageType type, const std::vector<int32_t>& ranks, const uint8_t* data,
+                          size_t size);
 
 // Decodes the bytes after the length. False if they are not exactly one well-formed message.
 bool decode(const uint8_t* data, size_t size, Message* message);
+// The type of the message; kFrom and kTo are no messages that decode() knows.
+MessageType type_of(const uint8_t* data, size_t size);
+// The ranks and the message in a frame of wrap(). False if it is not one, or not well-formed.
+bool unwrap(const uint8_t* data, size_t size, std::vector<int32_t>* ranks, const uint8_t** message,
+            size_t* message_size);
 
 }  // namespace hvd::wire

@@ -26,20 +26,19 @@ struct Ring {
   size_t take(uint8_t* data, size_t room);
 };
 
-// Of one rank with rank 0.
+// Of a rank with the one above it.
 struct RingPair {
   Ring to_rank, from_rank;
-  alignas(64) std::atomic<uint32_t> sleepers;  // threads of the rank that wait for bells
+  alignas(64) std::atomic<uint32_t> sleepers;      // threads of the rank that wait for bells from above
+  alignas(64) std::atomic<uint32_t> hub_sleepers;  // those that wait for any of the ranks below it
 };
 
-// Those of all ranks on rank 0's host.
+// Those of all ranks of a host.
 struct ControlRings {
-  static size_t bytes(int ranks) {
-    return sizeof(ControlRings) + static_cast<size_t>(ranks) * sizeof(RingPair);
-  }
-  RingPair& pair(int index) { return reinterpret_cast<RingPair*>(this + 1)[index]; }
+  static size_t bytes(int ranks) { return static_cast<size_t>(ranks) * sizeof(RingPair); }
+  RingPair& pair(int index) { return (&first)[index]; }
 
-  alignas(64) std::atomic<uint32_t> sleepers;  // the coordinator's, on any of the connections
+  RingPair first;  // others follow
 };
 
 // For `ranks` that are in this process; zero.
@@ -47,13 +46,14 @@ std::shared_ptr<ControlRings> make_control_rings(int ranks);
 
 // What one end needs.
 struct RingEnd {
-  static RingEnd of_coordinator(ControlRings& rings, int index) {
-    RingPair& pair = rings.pair(index);
-    return {&pair.to_rank, &pair.from_rank, &pair.sleepers, &rings.sleepers};
+  // `rank` and `above` are places among the ranks of the host.
+  static RingEnd of_hub(ControlRings& rings, int rank, int above) {
+    RingPair& pair = rings.pair(rank);
+    return {&pair.to_rank, &pair.from_rank, &pair.sleepers, &rings.pair(above).hub_sleepers};
   }
-  static RingEnd of_rank(ControlRings& rings, int index) {
-    RingPair& pair = rings.pair(index);
-    return {&pair.from_rank, &pair.to_rank, &rings.sleepers, &pair.sleepers};
+  static RingEnd of_rank(ControlRings& rings, int rank, int above) {
+    RingPair& pair = rings.pair(rank);
+    return {&pair.from_rank, &pair.to_rank, &rings.pair(above).hub_sleepers, &pair.sleepers};
   }
   explicit operator bool() const { return out != nullptr; }
 

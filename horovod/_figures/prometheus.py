@@ -29,6 +29,7 @@ _OF_RANK_0 = (
     ("tensors_total", "counter", "Tensors in them.", ("kind",)),
     ("bytes_total", "counter", "Bytes of their tensors.", ("kind",)),
     ("network_bytes_total", "counter", "Data that went through sockets or MPI.", ("direction",)),
+    ("control_messages_total", "counter", "What it and other ranks told each other.", ("direction",)),
     ("cache_hits_total", "counter", "Operations announced by a number.", ()),
     ("cache_misses_total", "counter", "Operations announced by a description.", ()),
     ("cache_evictions_total", "counter", "Descriptions that were forgotten.", ()),

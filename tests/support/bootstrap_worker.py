@@ -85,10 +85,16 @@ def check(world: World) -> None:
             assert not os.get_inheritable(descriptor)
             assert os.get_blocking(descriptor)
     ends = range(world.size) if world.rank == 0 else [0]
-    for kind, descriptors in (("control", world.control_fds), ("liveness", world.liveness_fds)):
-        assert len(descriptors) == len(ends)
-        for peer, descriptor in zip(ends, descriptors, strict=True):
-            if peer == world.rank:
+    everyone = range(world.size)
+    assert len(world.parents) == world.size
+    for kind, peers, descriptors in (
+        ("control", everyone, world.control_fds),
+        ("liveness", ends, world.liveness_fds),
+    ):
+        assert len(descriptors) == len(peers)
+        for peer, descriptor in zip(peers, descriptors, strict=True):
+            near = kind == "liveness" or world.rank == world.parents[peer] or peer == world.parents[world.rank]
+            if peer == world.rank or not near:
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"

@@ -19,6 +19,7 @@ from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, PROTOCOL, RE
 from horovod._bootstrap.rendezvous.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod._bootstrap.world import shared_memory
+from horovod._bootstrap.world.tree import parents_of
 from horovod._net import descriptors
 from horovod._net.addresses import elsewhere, family_of
 from horovod._net.connector import Address, Connector
@@ -87,6 +88,7 @@ class Builder:
         self.local_ranks = {identity.rank}  # those of this host or group
         # The number of each rank's host, or group, in order of appearance
         self.hosts: list[int] = []
+        self.parents: list[int] = []  # the rank above each one, in the tree of control connections
         self.memory = -1  # shared by local_ranks
         self.transport = ""
 
@@ -203,6 +205,7 @@ class Builder:
         self._infos = unpack(client.world["infos"])
         self.key = world_key(self._key, self._scope, client.world["token"])
         self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
+        self.parents = parents_of(self.hosts)
 
     def _share(self, stage: str, value: Any) -> list[Any]:
         client = self._connected_client()
@@ -223,6 +226,8 @@ class Builder:
         same host; that the meeting succeeds is the proof.
         """
         host = self.hosts[self._rank]
+        if must:  # whatever the hosts are called
+            self.parents = [0] * self._size
         local = [rank for rank in range(self._size) if must or self.hosts[rank] == host]
         self.local_ranks, first = set(local), local[0]
         whole = len(local) == self._size
@@ -322,9 +327,8 @@ class Builder:
         """TCP: the higher rank connects to the lower one."""
         rank, size = self._rank, self._size
         wanted = [(MESH, peer) for peer in range(size) if peer != rank and self.transport != "mpi"]
-        wanted += [
-            (kind, peer) for kind in (CONTROL, LIVENESS) for peer in (range(1, size) if rank == 0 else [0])
-        ]
+        wanted += [(CONTROL, peer) for peer in self._control_peers()]
+        wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
         descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
 
@@ -361,6 +365,11 @@ class Builder:
         self._run_until(connected, waiting)
 
     # Tools
+
+    def _control_peers(self) -> list[int]:
+        """The rank above this one and those right below."""
+        above = [] if self._rank == 0 else [self.parents[self._rank]]
+        return above + [rank for rank in range(1, self._size) if self.parents[rank] == self._rank]
 
     def _listen(self, family: int, address: Address) -> socket.socket:
         sock = self._opened.enter_context(socket.socket(family, socket.SOCK_STREAM))

@@ -32,8 +32,9 @@ class World:
     """Connected, authenticated stream sockets, blocking and close-on-exec, owned by the holder of
     this.
 
-    Rank 0 has `size` control and liveness descriptors, [r] leads to rank r, its own is -1; the
-    others have one each, to rank 0. `mesh_fds` (tcp, hierarchical) has `size`, own -1. `shm_fd` is
+    Rank 0 has `size` liveness descriptors, [r] leads to rank r, its own is -1; the others have one,
+    to rank 0. `control_fds` has `size`, that of the rank above (`parents`) and those of the ranks
+    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size`, own -1. `shm_fd` is
     the memory that all ranks (shm) or those of this host (hierarchical, if more than one) share,
     otherwise -1.
     """
@@ -48,6 +49,7 @@ class World:
     liveness_fds: list[int] = field(default_factory=list)
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
+    parents: list[int] = field(default_factory=lambda: [0])
     hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host or group
     # What is said over these descriptors is authenticated with; None for the own entry.
     control_sessions: list[Session | None] = field(default_factory=list)
@@ -147,15 +149,16 @@ def _take_over(world: World, builder: Builder, encryption: str) -> None:
         sock.setblocking(True)
 
     def descriptors(kind: str, ranks: Sequence[int]) -> list[int]:
-        return [-1 if rank == world.rank else links[kind, rank].fileno() for rank in ranks]
+        return [links[kind, rank].fileno() if (kind, rank) in links else -1 for rank in ranks]
 
     def sessions(kind: str, ranks: Sequence[int]) -> list[Session | None]:
         return [builder.sessions.get((kind, rank)) for rank in ranks]
 
     everyone = range(world.size)
     ends = everyone if world.rank == 0 else [0]
-    world.control_fds, world.liveness_fds = descriptors(CONTROL, ends), descriptors(LIVENESS, ends)
-    world.control_sessions, world.liveness_sessions = sessions(CONTROL, ends), sessions(LIVENESS, ends)
+    world.parents = builder.parents
+    world.control_fds, world.liveness_fds = descriptors(CONTROL, everyone), descriptors(LIVENESS, ends)
+    world.control_sessions, world.liveness_sessions = sessions(CONTROL, everyone), sessions(LIVENESS, ends)
     world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
         world.mesh_fds = descriptors(MESH, everyone)
