@@ -225,8 +225,15 @@ void Coordinator::release() {
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;
     if (release.operation.report) busy_[first] = ++unfinished_[first] >= tuning_.ahead;
-    const std::vector<uint8_t> frame = wire::encode_operation(release.operation);
-    for (int rank : *release.ranks) {
+    const bool differs = differs_by_member(release.operation);
+    std::vector<uint8_t> frame;
+    for (size_t member = 0; member < release.ranks->size(); ++member) {
+      if (differs) {
+        frame = wire::encode_operation(told_to({static_cast<int>(member)}, release.operation));
+      } else if (frame.empty()) {
+        frame = wire::encode_operation(release.operation);
+      }
+      const int rank = (*release.ranks)[member];
       if (rank == 0) sent_to_rank_0_++;
       send(rank, frame);
     }

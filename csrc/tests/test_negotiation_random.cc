@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "engine/agreement.h"
 #include "engine/negotiation.h"
 #include "kinds.h"
 #include "negotiation_program.h"
@@ -23,7 +24,7 @@ using namespace sequences;
 // How often things that matter have happened, to see that chance leaves nothing out.
 struct Counts {
   size_t submitted, ok, mismatches, refused, invalid, fused, by_id, resent, evicted, stand_ins, joins, added,
-      removed, held, cut_short;
+      removed, held, cut_short, columns;
 };
 Counts counts{};
 
@@ -206,7 +207,7 @@ class Sequence {
       for (Rank& rank : ranks_) rank.inbox.push_back({MessageType::kEvict, id});
     }
     for (const auto& release : releases) {
-      ToRank message{MessageType::kOperation, 0, std::make_shared<hvd::wire::Operation>(release.operation)};
+      ToRank message{MessageType::kOperation, 0};
       const hvd::wire::Operation& operation = release.operation;
       if (operation.code != HVD_OK) {
         REQUIRE(operation.text.find(operation.name) != std::string::npos ||
@@ -221,9 +222,14 @@ class Sequence {
         message.expected.push_back(
             take_unreleased(agreement.common.process_set, agreement.common.name, HVD_OK, *release.ranks));
         check_agreement(agreement, message.expected.back()->agreement);
+        REQUIRE(agreement.columns == message.expected.back()->agreement.columns);
       }
       if (operation.code == HVD_OK) check_fusion(message.expected);
-      for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].inbox.push_back(message);
+      for (size_t member = 0; member < release.ranks->size(); ++member) {
+        message.operation = std::make_shared<hvd::wire::Operation>(
+            hvd::told_to({static_cast<int>(member)}, release.operation));
+        ranks_[static_cast<size_t>((*release.ranks)[member])].inbox.push_back(message);
+      }
     }
   }
 
@@ -248,8 +254,19 @@ class Sequence {
 
   static void check_agreement(const Agreement& actual, const Agreement& expected) {
     REQUIRE(same(actual.common, expected.common));
-    REQUIRE(actual.first_dims == expected.first_dims && actual.splits == expected.splits);
+    REQUIRE(actual.first_dims == expected.first_dims);
     REQUIRE(actual.result == expected.result);
+  }
+
+  // A rank is told, and remembers, what it gets in an alltoall, and nothing of the others.
+  static void check_column(const Rank& rank, const Agreement& actual, const reference::Operation& expected) {
+    REQUIRE(actual.columns.size() == (actual.common.kind == HVD_ALLTOALL ? 1 : 0));
+    if (actual.columns.empty()) return;
+    const auto& members = expected.set.members;
+    const auto own = std::lower_bound(members.begin(), members.end(), rank.number) - members.begin();
+    REQUIRE(*hvd::column_of(actual, static_cast<int>(own)) ==
+            expected.agreement.columns[static_cast<size_t>(own)]);
+    counts.columns++;
   }
 
   void check_fusion(const std::vector<reference::Operation*>& operations) const {
@@ -307,6 +324,7 @@ class Sequence {
   void run(Rank& rank, const hvd::wire::Item& item, const reference::Operation& expected) {
     const Agreement agreement = item.fresh ? *item.fresh : rank.cache.at(item.cached_id).agreement;
     check_agreement(agreement, expected.agreement);
+    check_column(rank, agreement, expected);
     REQUIRE(rank.sets.at(agreement.common.process_set).incarnation == expected.set.incarnation);
     const Key key{agreement.common.process_set, agreement.common.name};
     auto own = rank.pending.find(key);
@@ -466,7 +484,7 @@ int main(int argc, char** argv) {
   std::printf("%zu joins, %zu sets added, %zu removed (by rank); %zu times held back, %zu shut down early\n",
               c.joins, c.added, c.removed, c.held, c.cut_short);
   for (size_t count : {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused,
-                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short})
+                       c.invalid, c.joins, c.added, c.removed, c.held, c.cut_short, c.columns})
     if (sequences >= 1000 && count == 0) {
       std::fprintf(stderr, "chance has left something out\n");
       return 1;
