@@ -148,6 +148,16 @@ TEST(alltoall) {
   });
 }
 
+TEST(alltoall_in_rounds) {
+  // Hosts have different numbers of them, and some ranks more to get than their host has to send.
+  for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}, HostList{0, 0, 0, 1, 2, 2}}) {
+    run_hosts(hosts, [](Communicator& comm, const HostList&) {
+      for (uint64_t operation : {650, 651, 652})
+        check_alltoall(comm, (20 << 20) / static_cast<size_t>(comm.size()), operation);
+    });
+  }
+}
+
 TEST(operations_follow_each_other_in_any_order) {
   run_layouts([](Communicator& comm, const HostList& hosts) {
     Random shared(7);
@@ -246,6 +256,12 @@ TEST(bytes_between_hosts) {
       return comm.allgather(data, out);
     });
     check_sent(1, [](Communicator& comm, const Pieces& data) { return comm.broadcast(data, 1); });
+    check_sent(ranks_here * (ranks - ranks_here), [](Communicator& comm, const Pieces& data) {
+      std::vector<Bytes> memory(static_cast<size_t>(comm.size()), Bytes(kBytes));
+      std::vector<Pieces> out;
+      for (Bytes& bytes : memory) out.push_back({{bytes.data(), kBytes}});
+      return comm.alltoall(std::vector<Pieces>(out.size(), data), out);
+    });
   }
 }
 

@@ -11,29 +11,16 @@ namespace {
 
 // Another member of the host takes part in the exchange with the other hosts for each of these.
 constexpr size_t kShareBytes = 8 << 10;
-// How much memory the hosts' results of a reducescatter may take.
+// How much memory the hosts' results of a reducescatter, or what they exchange in an alltoall, may take.
 constexpr size_t kStagingBytes = 16 << 20;
 constexpr size_t kSmallestRound = 64 << 10;
+constexpr size_t kSmallestPart = 16 << 10;
 
 // What a host does with its own ranks' values: all but the factor, which is not to be applied twice.
 Reduction within_host(Reduction reduction) {
   reduction.factor = 1.0;
   return reduction;
 }
-
-// The next `bytes`, as pieces of their own.
-Pieces take(Cursor& place, size_t bytes) {
-  Pieces pieces;
-  while (bytes > 0) {
-    const size_t length = std::min(place.contiguous(), bytes);
-    pieces.push_back({place.here(), length});
-    place.advance(length);
-    bytes -= length;
-  }
-  return pieces;
-}
-
-void append(Pieces& list, const Pieces& more) { list.insert(list.end(), more.begin(), more.end()); }
 
 // As many bytes in the same cutting, from `memory` on, which moves along.
 Pieces same_cutting(const Pieces& pieces, std::byte*& memory) {
@@ -57,6 +44,18 @@ size_t round_bytes(const HierarchicalLayout& layout) {
   return std::max(kSmallestRound, kStagingBytes / busiest / 64 * 64);
 }
 
+// The same on all ranks. In an alltoall the busiest one has a part from each member of its host for each
+// receiver of the lanes that it serves, twice.
+size_t part_bytes(const HierarchicalLayout& layout) {
+  size_t busiest = 1;
+  for (int host = 0; host < layout.hosts(); ++host) {
+    const int members = layout.local_size(host);
+    const int lanes = (layout.lanes() + members - 1) / members;
+    busiest = std::max(busiest, static_cast<size_t>(lanes * members * (layout.hosts() - 1)));
+  }
+  return std::max(kSmallestPart, kStagingBytes / 2 / busiest / 64 * 64);
+}
+
 }  // namespace
 
 HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Channels channels,
@@ -65,6 +64,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Ch
     : layout_(std::move(layout)),
       channels_(std::move(channels)),
       round_bytes_(round_bytes(layout_)),
+      part_bytes_(part_bytes(layout_)),
       staging_(staging),
       network_(network),
       tuning_(tuning) {}
@@ -228,11 +228,6 @@ Status HierarchicalCommunicator::broadcast(const Pieces& data, int root) {
       return status;
   }
   return channels_.local->broadcast(data, layout_.server(layout_.host(), lane));
-}
-
-// Every pair has its own data: nothing to be saved.
-Status HierarchicalCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
-  return channels_.flat->alltoall(in, out);
 }
 
 }  // namespace hvd

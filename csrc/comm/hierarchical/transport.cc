@@ -45,7 +45,6 @@ class HierarchicalTransport final : public Transport {
       channels.lanes.push_back(layout.serves(lane) ? tcp_->open(id, ranks(layout.lane_members(lane)))
                                                    : nullptr);
     }
-    channels.flat = tcp_->open(id, members);
     return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_,
                                                       network_, tuning_);
   }
