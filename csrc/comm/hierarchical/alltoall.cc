@@ -39,13 +39,17 @@ Status HierarchicalCommunicator::alltoall(const std::vector<Pieces>& in, const s
       for (int sender : layout_.members(host))
         append(now.in[host], take(output[sender], Chunk(expected[sender], part_bytes_, round).bytes));
     }
-    if (Status crossed = network_.wait(); status.ok()) status = std::move(crossed);
-    if (!status.ok()) break;
-    if (round + 1 == rounds) return cross(now);
-    network_.start([this, now = std::move(now)] { return cross(now); });
+    // Whatever has failed, the network thread must not be left with the caller's memory.
+    if (network_ != nullptr) {
+      if (Status crossed = network_->wait(); status.ok()) status = std::move(crossed);
+    }
+    if (!status.ok()) return status;
+    if (network_ == nullptr || round + 1 == rounds) {
+      status = cross(now);
+    } else {
+      network_->start([this, now = std::move(now)] { return cross(now); });
+    }
   }
-  // Whatever has failed, the network thread must not be left with the caller's memory.
-  if (Status crossed = network_.wait(); status.ok()) status = std::move(crossed);
   return status;
 }
 

@@ -24,9 +24,10 @@ class HierarchicalCommunicator final : public Communicator {
     std::vector<std::unique_ptr<Communicator>> lanes;  // in host order; null unless this rank serves the lane
   };
   // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
-  // time; `tuning` may change from one to the next.
+  // time; `tuning` may change from one to the next. Without `network` (null) nothing overlaps: then the
+  // channels may share memory.
   HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging,
-                           SideThread& network, const Tuning& tuning);
+                           SideThread* network, const Tuning& tuning);
 
   int rank() const override { return layout_.rank(); }
   int size() const override { return layout_.size(); }
@@ -44,6 +45,7 @@ class HierarchicalCommunicator final : public Communicator {
     std::vector<Pieces> inputs, outputs;
   };
   Status allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out, size_t bytes);
+  size_t block_bytes() const;
   Shared cut(Cursor& in, Cursor& out, size_t bytes) const;  // the next `bytes`, moving the cursors
   Status combine_within_host(const Reduction& reduction, const Shared& shared);
   Status exchange(const Reduction& reduction, const Shared& shared);
@@ -81,7 +83,7 @@ class HierarchicalCommunicator final : public Communicator {
   const size_t round_bytes_;  // of each rank's share in a round of reducescatter
   const size_t part_bytes_;   // from one member to another in a round of alltoall
   std::vector<std::byte>& staging_;
-  SideThread& network_;
+  SideThread* const network_;
   const Tuning& tuning_;
 };
 

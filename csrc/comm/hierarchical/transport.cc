@@ -44,7 +44,7 @@ class HierarchicalTransport final : public Transport {
                                                    : nullptr);
     }
     return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_,
-                                                      network_, tuning_);
+                                                      &network_, tuning_);
   }
 
   Status connect(int peer, int fd, const LinkKeys* keys) override { return tcp_->connect(peer, fd, keys); }

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/hierarchical/grid.h"
 #include "comm/mesh/communicator.h"
 #include "comm/single/communicator.h"
 #include "comm/tcp/exchange.h"
@@ -66,6 +67,12 @@ class TcpTransport final : public Transport {
   const Traffic* traffic() const override { return &traffic_; }
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
+    return open_grid(
+        std::move(members), rank_, [this](std::vector<int> some) { return open_direct(std::move(some)); },
+        grid_staging_, shared_.tuning);
+  }
+
+  std::unique_ptr<Communicator> open_direct(std::vector<int> members) {
     if (members.size() == 1) return make_single_communicator();
     std::vector<TcpExchange::Link> links;
     for (int member : members) links.push_back({&ends_[member], member, &traffic_});
@@ -102,6 +109,7 @@ class TcpTransport final : public Transport {
   int rank_;
   const AbortSignal& abort_;
   MeshCommunicator::Shared shared_;
+  std::vector<std::byte> grid_staging_;
 };
 
 }  // namespace
