@@ -78,7 +78,7 @@ enum {                             // transports
   HVD_TRANSPORT_SINGLE = 0,        // one rank
   HVD_TRANSPORT_SHM = 1,           // all ranks share `shm_fd`
   HVD_TRANSPORT_TCP = 2,           // `mesh_fds`
-  HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to all
+  HVD_TRANSPORT_HIERARCHICAL = 3,  // `hosts`; the ranks of a host share `shm_fd`, `mesh_fds` leads to others
   HVD_TRANSPORT_MPI = 4,           // `mpi`
 };
 
@@ -142,9 +142,11 @@ typedef struct hvd_world {
   // Other ranks: one entry, it leads to rank 0. Of control_fds see also control_parents.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
-  const int32_t* mesh_fds;      // tcp, hierarchical: `size` entries, own = -1; otherwise NULL
-  const int32_t* hosts;         // hierarchical: the number (from 0) of each rank's host; otherwise NULL
-  const hvd_mpi* mpi;           // mpi; otherwise NULL
+  // tcp, hierarchical: `size` entries, own = -1; otherwise NULL. With hosts, those without a common lane have
+  // none (-1), see hvd_connect().
+  const int32_t* mesh_fds;
+  const int32_t* hosts;  // hierarchical: the number (from 0) of each rank's host; otherwise NULL
+  const hvd_mpi* mpi;    // mpi; otherwise NULL
   // HVD_CHANNEL_KEYS_BYTES for each entry of control_fds and liveness_fds: the keys that what is sent and
   // what is received is authenticated with. NULL: nothing is (tests).
   const uint8_t* control_keys;
@@ -261,6 +263,11 @@ enum {                           // of hvd_timeline_start(); any of them togethe
 HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags);
 // Returns when everything is in the files.
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
+
+// A connection that carries data, to a rank of another host that had none (hvd_world.mesh_fds: -1): before
+// the first operation of a process set that needs it. Takes over the descriptor, also when it fails. `keys`
+// are those of hvd_world.mesh_keys for one rank, or NULL.
+HVD_API int32_t hvd_connect(hvd_engine* engine, int32_t rank, int32_t fd, const uint8_t* keys);
 
 enum {  // phases of hvd_mark()
   HVD_MARK_INSTANT = 0,

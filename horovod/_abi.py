@@ -221,6 +221,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
     "hvd_timeline_start": (c_int32, [c_void_p, c_char_p, c_int32]),
     "hvd_timeline_stop": (c_int32, [c_void_p]),
+    "hvd_connect": (c_int32, [c_void_p, c_int32, c_int32, c_char_p]),
     "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
     "hvd_log": (None, [c_void_p, c_int32, c_char_p]),
     "hvd_autotune": (c_int32, [c_void_p, ctypes.POINTER(AutotuneOptions)]),

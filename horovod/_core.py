@@ -423,6 +423,13 @@ class Engine:
         except KeyError:
             return None
 
+    def connect(self, rank: int, descriptor: int, session: SessionLike | None) -> None:
+        """Takes over a connection to a rank that had none for data; encrypted if there is a session."""
+        keys = None if session is None else _keys([session], _MESH_KEY_BYTES)
+        code: int = _lib.hvd_connect(self._pointer, rank, descriptor, keys)
+        if code < 0:
+            self._fail(code, _last_error())
+
     def timeline_start(self, path: str, mark_cycles: bool, all_ranks: bool = False) -> None:
         """Rank 0 writes a trace to `path`; with `all_ranks` each rank
         all that it records to a file beside it."""

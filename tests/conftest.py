@@ -73,6 +73,17 @@ def all_hosts() -> Hosts:
 
 
 @pytest.fixture
+def sixteen_hosts() -> Iterator[Hosts]:
+    """As hosts."""
+    reason = cluster_hosts.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    hosts = cluster_hosts.shared(16)
+    yield hosts
+    hosts.wait_until_empty()
+
+
+@pytest.fixture
 def hosts(all_hosts: Hosts) -> Iterator[Hosts]:
     """The hosts. Afterwards no process may be left on any of them."""
     yield all_hosts

@@ -59,6 +59,19 @@ void Cursor::seek(size_t offset) {
   settle();
 }
 
+Pieces take(Cursor& place, size_t bytes) {
+  Pieces pieces;
+  while (bytes > 0) {
+    const size_t length = std::min(place.contiguous(), bytes);
+    pieces.push_back({place.here(), length});
+    place.advance(length);
+    bytes -= length;
+  }
+  return pieces;
+}
+
+void append(Pieces& list, const Pieces& more) { list.insert(list.end(), more.begin(), more.end()); }
+
 void gather(Cursor& from, void* to, size_t bytes) {
   auto* target = static_cast<std::byte*>(to);
   while (bytes > 0) {

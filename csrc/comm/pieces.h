@@ -39,6 +39,10 @@ class Cursor {
   size_t within_ = 0;  // place in piece_
 };
 
+// The next `bytes`, as pieces of their own; the cursor moves along.
+Pieces take(Cursor& place, size_t bytes);
+void append(Pieces& list, const Pieces& more);
+
 // Each moves the cursors by `bytes`. `ahead`: see kernels.h.
 void gather(Cursor& from, void* to, size_t bytes);
 void scatter(const void* from, Cursor& to, size_t bytes, const std::byte* ahead = nullptr);

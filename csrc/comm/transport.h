@@ -1,6 +1,8 @@
 // Opens communicators, and the list of all transports: one function each.
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +15,11 @@
 #include "comm/tuning.h"
 
 namespace hvd {
+
+// With which what goes over a connection is encrypted.
+struct LinkKeys {
+  std::array<uint8_t, 32> send, receive;
+};
 
 // Owns the channel between all ranks of the world and opens communicators on it. Every communicator must be
 // destroyed before its transport.
@@ -28,6 +35,12 @@ class Transport {
   // and after.
   virtual std::unique_ptr<Communicator> open(int id, std::vector<int> members) = 0;
   virtual void reset(int id) = 0;
+  // Takes over a connected socket to a rank that had none, also when it fails. Before the first collective
+  // that needs it, whichever thread calls.
+  virtual Status connect(int /*peer*/, int fd, const LinkKeys* /*keys*/) {
+    close(fd);
+    return Status::invalid("The ranks of this job have no connections of their own for data.");
+  }
   // From here on, for all communicators: to be called at the same place among the collectives of all ranks.
   virtual void tune(const Tuning&) {}
   // Which of its values matter here, as a sum of TunedPart.
@@ -45,17 +58,16 @@ std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, 
 
 // mesh_fds[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
 // With keys, one entry for each rank, everything that is sent over them is encrypted.
-struct LinkKeys {
-  std::array<uint8_t, 32> send, receive;
-};
-std::unique_ptr<Transport> make_tcp_transport(std::vector<int> mesh_fds, int rank, const AbortSignal& abort,
+std::unique_ptr<Transport> make_tcp_transport(const std::vector<int>& mesh_fds, int rank,
+                                              const AbortSignal& abort,
                                               const std::vector<LinkKeys>& keys = {});
 
 // Shared memory within a host, sockets (`mesh_fds`, as for tcp) between hosts: `memory` is the start of
 // shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
-// the number of rank r's host. Values are combined host by host, see HierarchicalCommunicator.
+// the number of rank r's host. Only ranks that share a lane need connections. Values are combined host by
+// host, see HierarchicalCommunicator.
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
-                                                       std::vector<int> mesh_fds, int rank,
+                                                       const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
                                                        const std::vector<LinkKeys>& keys = {});
 

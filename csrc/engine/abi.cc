@@ -1,4 +1,6 @@
 // The C ABI on top of Engine.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -305,6 +307,18 @@ int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t flags) 
 int32_t hvd_timeline_stop(hvd_engine* engine) {
   engine->engine.recorder().stop();
   return HVD_OK;
+}
+
+int32_t hvd_connect(hvd_engine* engine, int32_t rank, int32_t fd, const uint8_t* keys) {
+  LinkKeys both{};
+  if (keys != nullptr) std::memcpy(&both, keys, sizeof both);
+  try {
+    Status status = engine->engine.connect(rank, fd, keys == nullptr ? nullptr : &both);
+    return status.ok() ? HVD_OK : fail(status);
+  } catch (const std::exception& error) {
+    close(fd);
+    return fail(Status::unknown("Can't connect to rank " + std::to_string(rank) + ": " + error.what()));
+  }
 }
 
 void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }

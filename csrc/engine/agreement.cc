@@ -129,6 +129,11 @@ bool bytes_of_rows(const wire::TensorInfo& tensor, int64_t rows, int64_t* bytes)
 Status check_total(const std::vector<Submission>& submissions) {
   const Request& common = *submissions.front().request;
   if (!has(common.kind, kRowsDiffer)) return {};
+  for (const Submission& submission : submissions)
+    if (has(common.kind, kHasSplits) && submission.request->numbers.size() != submissions.size())
+      return Status::invalid(described(common) + ": rank " + std::to_string(submission.rank) + " has " +
+                             std::to_string(submission.request->numbers.size()) + " splits for " +
+                             std::to_string(submissions.size()) + " ranks.");
   for (size_t i = 0; i < common.tensors.size(); ++i) {
     int64_t rows = 0, bytes = 0;
     bool possible = true;
@@ -176,7 +181,14 @@ wire::Agreement make_agreement(const std::vector<Submission>& submissions) {
   for (const Submission& submission : submissions) {
     for (size_t i = 0; i < agreement.first_dims.size(); ++i)
       agreement.first_dims[i].push_back(submission.request->tensors[i].shape[0]);
-    if (has(agreement.common.kind, kHasSplits)) agreement.splits.push_back(submission.request->numbers);
+  }
+  if (!has(agreement.common.kind, kHasSplits)) return agreement;
+  agreement.common.numbers.clear();  // every member has its own
+  agreement.columns.resize(submissions.size());
+  for (size_t member = 0; member < submissions.size(); ++member) {
+    wire::Column& column = agreement.columns[member];
+    column.member = static_cast<int32_t>(member);
+    for (const Submission& sender : submissions) column.rows.push_back(sender.request->numbers[member]);
   }
   return agreement;
 }
@@ -186,7 +198,7 @@ wire::Request member_request(const wire::Agreement& agreement, int index) {
   auto member = static_cast<size_t>(index);
   for (size_t i = 0; i < agreement.first_dims.size(); ++i)
     request.tensors[i].shape[0] = agreement.first_dims[i][member];
-  if (!agreement.splits.empty()) request.numbers = agreement.splits[member];
+  for (const wire::Column& column : agreement.columns) request.numbers.push_back(column.rows[member]);
   return request;
 }
 
@@ -195,6 +207,32 @@ uint64_t request_bytes(const Request& request) {
   for (const wire::TensorInfo& tensor : request.tensors)
     bytes += static_cast<uint64_t>(element_count(tensor.shape)) * size_of(tensor.type);
   return bytes;
+}
+
+bool differs_by_member(const wire::Operation& operation) {
+  return std::any_of(operation.items.begin(), operation.items.end(),
+                     [](const wire::Item& item) { return item.fresh && !item.fresh->columns.empty(); });
+}
+
+wire::Operation told_to(const std::vector<int>& members, const wire::Operation& operation) {
+  wire::Operation told{operation.code, operation.text,   operation.process_set,
+                       operation.name, operation.report, {}};
+  for (const wire::Item& item : operation.items) {
+    wire::Item& copy = told.items.emplace_back();
+    copy.cached_id = item.cached_id;
+    if (!item.fresh) continue;
+    const wire::Agreement& all = *item.fresh;
+    copy.fresh = wire::Agreement{all.id, all.common, all.first_dims, {}, all.result};
+    if (all.columns.empty()) continue;
+    for (int member : members) copy.fresh->columns.push_back(all.columns[static_cast<size_t>(member)]);
+  }
+  return told;
+}
+
+const wire::Column* column_of(const wire::Agreement& agreement, int member) {
+  for (const wire::Column& column : agreement.columns)
+    if (column.member == member) return &column;
+  return nullptr;
 }
 
 int64_t agreement_bytes(const wire::Agreement& agreement) {

@@ -23,8 +23,15 @@ Status check_agreement(const std::vector<Submission>& submissions, int members, 
 // The agreement of submissions that passed the check, one for each member in order.
 wire::Agreement make_agreement(const std::vector<Submission>& submissions);
 
-// What member `index` submitted when `agreement` was made.
+// What member `index` submitted when `agreement`, with all columns, was made.
 wire::Request member_request(const wire::Agreement& agreement, int index);
+
+// Columns of an alltoall: all of them have n^2 numbers, and each member needs n.
+bool differs_by_member(const wire::Operation& operation);
+// `operation` with the columns of `members` (indices) only.
+wire::Operation told_to(const std::vector<int>& members, const wire::Operation& operation);
+// nullptr if it is not there.
+const wire::Column* column_of(const wire::Agreement& agreement, int member);
 
 // For messages: its kind and name.
 std::string described(const wire::Request& request);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/agreement.h"
 #include "engine/rank_set.h"
 #include "wire/messages.h"
 
@@ -45,6 +46,24 @@ void address(const std::vector<Branch>& branches, const RankSet& ranks, bool nam
     part &= ranks;
     send(i, wire::wrap(wire::MessageType::kTo, part.rows(), frame.data() + sizeof(uint32_t),
                        frame.size() - sizeof(uint32_t)));
+  }
+}
+
+// The same with what is released to `members` of a process set; a branch is told only the columns of its own.
+template <typename Send>
+void address_release(const std::vector<Branch>& branches, int size, const std::vector<int>& members,
+                     const wire::Operation& operation, Send send) {
+  if (!differs_by_member(operation)) {
+    RankSet ranks(size);
+    for (int rank : members) ranks.add(rank);
+    // What runs goes to all members of its process set, which everyone knows.
+    return address(branches, ranks, operation.code != HVD_OK, wire::encode_operation(operation), send);
+  }
+  for (size_t i = branches.size(); i-- > 0;) {
+    std::vector<int> here;
+    for (size_t member = 0; member < members.size(); ++member)
+      if (branches[i].ranks.has(members[member])) here.push_back(static_cast<int>(member));
+    if (!here.empty()) send(i, wire::encode_operation(told_to(here, operation)));
   }
 }
 

@@ -184,11 +184,9 @@ void Coordinator::release() {
     const auto first = static_cast<size_t>(release.ranks->front());
     release.operation.report = first != 0 && release.operation.code == HVD_OK;
     if (release.operation.report) busy_[first] = ++unfinished_[first] >= tuning_.ahead;
-    RankSet ranks(size_);
-    for (int rank : *release.ranks) ranks.add(rank);
-    sent_to_rank_0_ += ranks.has(0);
-    // What runs goes to all members of its process set, which everyone knows.
-    send_to(ranks, wire::encode_operation(release.operation), release.operation.code != HVD_OK);
+    sent_to_rank_0_ += release.ranks->front() == 0;
+    address_release(branches_, size_, *release.ranks, release.operation,
+                    [this](size_t i, const auto& frame) { send(i, frame); });
   }
 }
 

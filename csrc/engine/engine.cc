@@ -213,6 +213,13 @@ void Engine::shutdown() {
 
 void Engine::abort(const std::string& reason) { abort_->raise(Status::unknown(reason).blame(rank_)); }
 
+Status Engine::connect(int rank, int fd, const LinkKeys* keys) {
+  Status status = transport_->connect(rank, fd, keys);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (status.ok()) descriptors_.push_back(fd);
+  return status;
+}
+
 void Engine::mark(const char* name, int phase) {
   if (phase < HVD_MARK_INSTANT || phase > HVD_MARK_STEP) return;
   uint64_t step = 0;

@@ -80,6 +80,8 @@ class Engine {
 
   Recorder& recorder() { return recorder_; }
   void mark(const char* name, int phase);
+  // See hvd_connect().
+  Status connect(int rank, int fd, const LinkKeys* keys);
   // Searches for better parameters from here on; rank 0 only.
   Status autotune(Autotune::Options options);
   Notices& notices() { return notices_; }

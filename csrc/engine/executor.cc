@@ -199,13 +199,16 @@ Status broadcast(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
 Status alltoall(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
   Communicator& communicator = *set.communicator;
   const auto n = static_cast<size_t>(communicator.size());
-  const auto me = static_cast<size_t>(communicator.rank());
   std::vector<Pieces> in(n), out(n);
   for (const AgreedTask& each : tasks) {
     const Agreement& agreement = *each.agreement;
-    std::vector<int32_t>& received = each.task->received_splits;
-    received.resize(n);
-    for (size_t r = 0; r < n; ++r) received[r] = agreement.splits[r][me];
+    const wire::Column* column = column_of(agreement, communicator.rank());
+    const std::vector<int32_t>& sending = each.task->request.numbers;
+    if (column == nullptr || column->rows.size() != n || sending.size() != n)
+      return Status::unknown("Rank 0 has not told what this rank receives in " + described(agreement.common) +
+                             ".");
+    each.task->received_splits = column->rows;
+    const std::vector<int32_t>& received = column->rows;
     for (size_t i = 0; i < agreement.common.tensors.size(); ++i) {
       const wire::TensorInfo& tensor = agreement.common.tensors[i];
       Status status = prepare_rows(each, i, received);
@@ -214,7 +217,7 @@ Status alltoall(const ProcessSet& set, const std::vector<AgreedTask>& tasks) {
       const size_t row = row_bytes(tensor);
       size_t from = 0, to = 0;
       for (size_t r = 0; r < n; ++r) {
-        const size_t sent = static_cast<size_t>(agreement.splits[me][r]) * row;
+        const size_t sent = static_cast<size_t>(sending[r]) * row;
         const size_t arriving = static_cast<size_t>(received[r]) * row;
         in[r].push_back({at(memory.input, from), sent, memory.device});
         out[r].push_back({at(memory.output, to), arriving, memory.device});

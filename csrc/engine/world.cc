@@ -33,7 +33,7 @@ std::shared_ptr<void> map_shared(int fd, int ranks) {
 }
 
 // Takes over the mesh and the memory of this host, also when it fails.
-Status take_hosts(const hvd_world& world, std::vector<int> mesh_fds, const std::vector<LinkKeys>& keys,
+Status take_hosts(const hvd_world& world, const std::vector<int>& mesh_fds, const std::vector<LinkKeys>& keys,
                   const AbortSignal& abort, Engine::Parts* parts) {
   auto give_up = [&](Status status) {
     for (int fd : mesh_fds)
@@ -52,8 +52,8 @@ Status take_hosts(const hvd_world& world, std::vector<int> mesh_fds, const std::
     if (!parts->memory)
       return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
   }
-  parts->transport = make_hierarchical_transport(parts->memory.get(), std::move(hosts), std::move(mesh_fds),
-                                                 world.rank, abort, keys);
+  parts->transport =
+      make_hierarchical_transport(parts->memory.get(), std::move(hosts), mesh_fds, world.rank, abort, keys);
   return {};
 }
 
@@ -132,8 +132,8 @@ Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::
       static_assert(sizeof(LinkKeys) == HVD_MESH_KEYS_BYTES);
       if (!keys.empty()) std::memcpy(keys.data(), world.mesh_keys, keys.size() * sizeof(LinkKeys));
       if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
-        return take_hosts(world, std::move(mesh_fds), keys, abort, parts);
-      parts->transport = make_tcp_transport(std::move(mesh_fds), world.rank, abort, keys);
+        return take_hosts(world, mesh_fds, keys, abort, parts);
+      parts->transport = make_tcp_transport(mesh_fds, world.rank, abort, keys);
       return {};
     }
     case HVD_TRANSPORT_MPI: {

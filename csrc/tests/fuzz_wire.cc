@@ -89,7 +89,7 @@ Message some_message(Random& random) {
     agreement.id = static_cast<uint32_t>(random());
     agreement.common = some_request(random);
     agreement.first_dims.assign(below(random, 3), {1, 2, 3});
-    agreement.splits.assign(below(random, 3), {4, 5});
+    agreement.columns.assign(below(random, 3), {1, {4, 5}});
     item.fresh = agreement;
   }
   return message;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/not_copied.h"
+#include "comm/hierarchical/layout.h"
 #include "comm/transport.h"
 #include "tests/check.h"
 #include "tests/comm_operations.h"
@@ -28,16 +29,12 @@ const HostList kLayouts[] = {
 
 class HostWorld : hvd::NotCopied {
  public:
+  // At first only ranks that share a lane of all are connected.
   explicit HostWorld(HostList hosts, Kind kind = Kind::kUnix)
-      : hosts_(std::move(hosts)), mesh_(hosts_.size(), std::vector<int>(hosts_.size(), -1)) {
+      : hosts_(std::move(hosts)), kind_(kind), mesh_(hosts_.size(), std::vector<int>(hosts_.size(), -1)) {
+    connect(everyone());
     for (int i = 0; i < size(); ++i) {
       aborts_.push_back(std::make_unique<hvd::AbortSignal>());
-      for (int j = i + 1; j < size(); ++j) {
-        int pair[2];
-        connect_pair(kind, pair);
-        mesh_[i][j] = pair[0];
-        mesh_[j][i] = pair[1];
-      }
       const auto here = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[i]));
       if (here == 1 || memory_.count(hosts_[i]) > 0) continue;
       void* memory = mmap(nullptr, hvd::shm_bytes(here), PROT_READ | PROT_WRITE,
@@ -56,7 +53,19 @@ class HostWorld : hvd::NotCopied {
     for (auto& [host, memory] : memory_) munmap(memory.data, memory.bytes);
   }
 
+  // Those of `members` that share a lane of theirs.
+  void connect(const std::vector<int>& members) {
+    const hvd::HierarchicalLayout layout(hosts_of(members), 0);
+    for (int lane = 0; lane < layout.lanes(); ++lane) {
+      for (int i : layout.lane_members(lane))
+        for (int j : layout.lane_members(lane)) connect(members[i], members[j]);
+    }
+  }
+
   int size() const { return static_cast<int>(hosts_.size()); }
+  int connections(int rank) const {
+    return size() - static_cast<int>(std::count(mesh_[rank].begin(), mesh_[rank].end(), -1));
+  }
   Transport& transport(int rank) { return *transports_[rank]; }
   hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
   std::vector<int> everyone() const {
@@ -74,7 +83,7 @@ class HostWorld : hvd::NotCopied {
     uint64_t sum = 0;
     for (int from = 0; from < size(); ++from) {
       for (int to = 0; to < size(); ++to) {
-        if (hosts_[from] != host || hosts_[to] == host) continue;
+        if (hosts_[from] != host || hosts_[to] == host || mesh_[to][from] < 0) continue;
         tcp_info info = {};
         socklen_t length = sizeof info;
         CHECK(getsockopt(mesh_[to][from], IPPROTO_TCP, TCP_INFO, &info, &length) == 0);
@@ -85,7 +94,19 @@ class HostWorld : hvd::NotCopied {
   }
 
  private:
+  void connect(int i, int j) {
+    if (i >= j || mesh_[i][j] >= 0) return;
+    int pair[2];
+    connect_pair(kind_, pair);
+    mesh_[i][j] = pair[0];
+    mesh_[j][i] = pair[1];
+    if (transports_.empty()) return;
+    CHECK(transports_[i]->connect(j, pair[0], nullptr).ok() &&
+          transports_[j]->connect(i, pair[1], nullptr).ok());
+  }
+
   HostList hosts_;
+  Kind kind_;
   std::vector<std::vector<int>> mesh_;
   std::map<int, Piece> memory_;
   std::vector<std::unique_ptr<hvd::AbortSignal>> aborts_;

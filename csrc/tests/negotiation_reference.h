@@ -173,7 +173,14 @@ class Negotiation {
         const Request& own = vote.second->request;
         for (size_t i = 0; i < own.tensors.size(); ++i)
           operation->agreement.first_dims[i].push_back(own.tensors[i].shape[0]);
-        if (first.kind == HVD_ALLTOALL) operation->agreement.splits.push_back(own.numbers);
+      }
+      if (first.kind == HVD_ALLTOALL) operation->agreement.common.numbers.clear();
+      for (int32_t to = 0; first.kind == HVD_ALLTOALL && to < static_cast<int32_t>(first.numbers.size());
+           ++to) {
+        operation->agreement.columns.push_back({to, {}});
+        for (const auto& vote : operation->votes)
+          operation->agreement.columns.back().rows.push_back(
+              vote.second->request.numbers[static_cast<size_t>(to)]);
       }
     }
     if (first.kind == HVD_JOIN) {

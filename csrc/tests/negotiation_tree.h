@@ -93,6 +93,14 @@ class Tree {
     });
   }
 
+  void release(const std::vector<int>& ranks, const hvd::wire::Operation& operation) {
+    const size_t whole = hvd::wire::encode_operation(operation).size();
+    hvd::address_release(branches_[0], size_, ranks, operation, [&](size_t branch, const Frame& part) {
+      counts.named += part.size() > whole;
+      send_down(0, branch, part);
+    });
+  }
+
   // What was not passed on by chance, and if `late`, what is held.
   bool settle(bool late) {
     bool moved = false;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +49,21 @@ class Job {
     request.name = name;
     CHECK(ranks_[rank].send(hvd::wire::encode_request(request)) && !ranks_[rank].has_unsent());
   }
+  // Every rank sends `rows` rows to each.
+  void all_exchange(const std::string& name, int32_t rows) {
+    hvd::wire::Request request;
+    request.kind = HVD_ALLTOALL;
+    request.name = name;
+    request.numbers.assign(ranks_.size(), rows);
+    request.tensors = {{hvd::DataType::kFloat32, {rows * static_cast<int64_t>(ranks_.size())}}};
+    for (Channel& rank : ranks_) {
+      const std::vector<uint8_t> frame = hvd::wire::encode_request(request);
+      bytes_ += frame.size();
+      CHECK(rank.send(frame) && !rank.has_unsent());
+    }
+  }
+  // Of the frames from and to all ranks.
+  size_t bytes() const { return bytes_; }
   // Whether it is told to run something within some seconds.
   bool is_released(size_t rank) {
     for (;;) {
@@ -56,6 +72,7 @@ class Job {
       const Channel::Received received = ranks_[rank].receive(&data, &size);
       hvd::wire::Message message;
       if (received == Channel::Received::kFrame) {
+        bytes_ += size;
         CHECK(hvd::wire::decode(data, size, &message));
         if (message.type == MessageType::kOperation) return true;
         continue;
@@ -72,6 +89,7 @@ class Job {
   hvd::AbortSignal abort_;
   hvd::Recorder recorder_;
   std::vector<Channel> ranks_;
+  size_t bytes_ = 0;
   std::unique_ptr<hvd::Coordinator> coordinator_;
 };
 
@@ -91,6 +109,23 @@ TEST(what_a_visitor_leaves_unsent_is_sent) {
     for (size_t rank : {0, 1}) CHECK(job.is_released(rank));
     job.coordinator().operation_done();
   }
+}
+
+// Each rank is told what it gets itself: n numbers, and not n^2.
+TEST(changed_splits_of_an_alltoall_take_n_squared_bytes) {
+  auto bytes_for = [](int ranks, int operations) {
+    Job job(ranks);
+    for (int i = 0; i < operations; ++i) {
+      job.all_exchange("exchange", i + 1);
+      for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) CHECK(job.is_released(rank));
+      job.coordinator().operation_done();
+    }
+    return static_cast<double>(job.bytes()) / operations;
+  };
+  const double bytes = bytes_for(64, 1000);
+  std::printf("  %.0f bytes at rank 0 for each of 1,000 changed alltoalls of 64 ranks\n", bytes);
+  CHECK(bytes < 64 * (16 * 64 + 300));
+  CHECK(bytes < 4 * bytes_for(32, 20));
 }
 
 int main(int argc, char** argv) {

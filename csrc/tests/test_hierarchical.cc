@@ -34,6 +34,33 @@ TEST(layout_of_unequal_hosts) {
   CHECK(layout.owner(0, 1) == 5 && layout.owner(1, 1) == -1);
 }
 
+TEST(a_rank_is_connected_to_one_of_each_other_host) {
+  HostWorld world({0, 0, 0, 1, 1, 1, 2, 2, 2});
+  for (int rank = 0; rank < world.size(); ++rank) CHECK(world.connections(rank) == 2);
+  auto sum = [&](int rank, int id, const std::vector<int>& members) {
+    float value = 1;
+    const Pieces pieces = {{&value, sizeof value}};
+    Status status = world.transport(rank).open(id, members)->allreduce({}, pieces, pieces);
+    CHECK(!status.ok() || value == static_cast<float>(members.size()));
+    return status;
+  };
+  const std::vector<int> members = {0, 4};
+  on_threads(2, [&](int index) {
+    const Status status = sum(members[static_cast<size_t>(index)], 1, members);
+    CHECK(status.text().find("no connection to rank " + std::to_string(members[1 - index])) !=
+          std::string::npos);
+  });
+  world.connect(members);
+  CHECK(world.connections(0) == 3 && world.connections(4) == 3);
+  on_threads(2, [&](int index) { CHECK(sum(members[static_cast<size_t>(index)], 2, members).ok()); });
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  CHECK(!world.transport(0).connect(4, pair[0], nullptr).ok());  // there is one
+  char byte;
+  CHECK(read(pair[1], &byte, 1) == 0);  // and this one is closed
+  close(pair[1]);
+}
+
 TEST(allreduce_of_every_type) {
   run_layouts([](Communicator& comm, const HostList& hosts) {
     uint64_t operation = 0;
@@ -148,6 +175,16 @@ TEST(alltoall) {
   });
 }
 
+TEST(alltoall_in_rounds) {
+  // Hosts have different numbers of them, and some ranks more to get than their host has to send.
+  for (const HostList& hosts : {HostList{0, 0, 1}, HostList{0, 1, 0, 1}, HostList{0, 0, 0, 1, 2, 2}}) {
+    run_hosts(hosts, [](Communicator& comm, const HostList&) {
+      for (uint64_t operation : {650, 651, 652})
+        check_alltoall(comm, (20 << 20) / static_cast<size_t>(comm.size()), operation);
+    });
+  }
+}
+
 TEST(operations_follow_each_other_in_any_order) {
   run_layouts([](Communicator& comm, const HostList& hosts) {
     Random shared(7);
@@ -174,6 +211,7 @@ TEST(communicators_share_a_transport) {
   const std::vector<std::vector<int>> sets = {{0, 1, 2, 3, 4, 5}, {0, 1, 2}, {0, 3, 4}, {0, 1, 4, 5},
                                               {1, 2, 3},          {3},       {4, 5},    {2, 3, 4, 5}};
   HostWorld world({0, 0, 0, 1, 2, 2});
+  for (const std::vector<int>& members : sets) world.connect(members);
   on_threads(world.size(), [&](int rank) {
     std::vector<std::unique_ptr<Communicator>> open;
     for (size_t id = 0; id < sets.size(); ++id) {
@@ -192,6 +230,8 @@ TEST(communicators_share_a_transport) {
 
 TEST(ids_are_used_again) {
   HostWorld world({0, 1, 0, 1, 2});
+  for (int rank = 0; rank < world.size(); ++rank)
+    for (int other = 0; other < rank; ++other) world.connect({other, rank});
   on_threads(world.size(), [&](int rank) {
     Transport& transport = world.transport(rank);
     auto everyone = transport.open(0, world.everyone());
@@ -246,6 +286,12 @@ TEST(bytes_between_hosts) {
       return comm.allgather(data, out);
     });
     check_sent(1, [](Communicator& comm, const Pieces& data) { return comm.broadcast(data, 1); });
+    check_sent(ranks_here * (ranks - ranks_here), [](Communicator& comm, const Pieces& data) {
+      std::vector<Bytes> memory(static_cast<size_t>(comm.size()), Bytes(kBytes));
+      std::vector<Pieces> out;
+      for (Bytes& bytes : memory) out.push_back({{bytes.data(), kBytes}});
+      return comm.alltoall(std::vector<Pieces>(out.size(), data), out);
+    });
   }
 }
 

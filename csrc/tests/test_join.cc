@@ -227,7 +227,7 @@ TEST(an_operation_without_a_fitting_task_is_an_error) {
     agreement->common.name = "nobody's";
     agreement->common.tensors = {{DataType::kFloat32, {2}}};
     agreement->first_dims = {{2}};
-    agreement->splits = {{2}};
+    agreement->columns = {{0, {2}}};
     const Status status = executor.run({{agreement, nullptr}});
     CHECK(!status.ok() && status.text().find("nobody's") != std::string::npos);
   }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "engine/agreement.h"
 #include "engine/negotiation.h"
 #include "kinds.h"
 #include "negotiation_program.h"
@@ -24,7 +25,7 @@ using namespace sequences;
 // How often things that matter have happened, to see that chance leaves nothing out.
 struct Counts {
   size_t submitted, ok, mismatches, refused, invalid, fused, by_id, resent, evicted, stand_ins, joins, added,
-      removed, held, cut_short;
+      removed, held, cut_short, columns;
 };
 Counts counts{};
 
@@ -230,10 +231,11 @@ class Sequence {
         expected.push_back(
             take_unreleased(agreement.common.process_set, agreement.common.name, HVD_OK, *release.ranks));
         check_agreement(agreement, expected.back()->agreement);
+        REQUIRE(agreement.columns == expected.back()->agreement.columns);
       }
       if (operation.code == HVD_OK) counts.fused += check_fusion(expected, knobs_);
       for (int rank : *release.ranks) ranks_[static_cast<size_t>(rank)].expected.push_back(expected);
-      tree_.send_to(*release.ranks, operation.code != HVD_OK, hvd::wire::encode_operation(operation));
+      tree_.release(*release.ranks, operation);
     }
   }
 
@@ -254,6 +256,17 @@ class Sequence {
       return operation;
     }
     throw std::logic_error("'" + name + "' was released with an outcome or to ranks that are wrong");
+  }
+
+  // A rank is told, and remembers, what it gets in an alltoall, and at most its branch's besides.
+  static void check_column(const Rank& rank, const Agreement& actual, const reference::Operation& expected) {
+    REQUIRE(actual.columns.empty() == (actual.common.kind != HVD_ALLTOALL));
+    if (actual.columns.empty()) return;
+    const auto& members = expected.set.members;
+    const auto own = std::lower_bound(members.begin(), members.end(), rank.number) - members.begin();
+    const hvd::wire::Column* column = hvd::column_of(actual, static_cast<int>(own));
+    REQUIRE(column != nullptr && *column == expected.agreement.columns[static_cast<size_t>(own)]);
+    counts.columns++;
   }
 
   // A rank handles the next message, as Engine does.
@@ -298,6 +311,7 @@ class Sequence {
   void run(Rank& rank, const hvd::wire::Item& item, const reference::Operation& expected) {
     const Agreement agreement = item.fresh ? *item.fresh : rank.cache.at(item.cached_id).agreement;
     check_agreement(agreement, expected.agreement);
+    check_column(rank, agreement, expected);
     REQUIRE(rank.sets.at(agreement.common.process_set).incarnation == expected.set.incarnation);
     const Key key{agreement.common.process_set, agreement.common.name};
     auto own = rank.pending.find(key);
@@ -487,7 +501,7 @@ int main(int argc, char** argv) {
               c.joins, c.added, c.removed, c.held, c.cut_short);
   for (size_t count :
        {c.by_id, c.resent, c.evicted, c.ok, c.stand_ins, c.fused, c.mismatches, c.refused, c.invalid, c.joins,
-        c.added, c.removed, c.held, c.cut_short, t.combined, t.let_go, t.named})
+        c.added, c.removed, c.held, c.cut_short, c.columns, t.combined, t.let_go, t.named})
     if (sequences >= 1000 && count == 0) {
       std::fprintf(stderr, "chance has left something out\n");
       return 1;

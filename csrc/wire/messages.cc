@@ -41,7 +41,10 @@ void pass_operation(Way& way, AnyOperation& operation) {
     way.number(agreement.id);
     pass_request(way, agreement.common);
     way.list(agreement.first_dims, 4, row);
-    way.list(agreement.splits, 4, row);
+    way.list(agreement.columns, 8, [&](auto& column) {
+      way.number(column.member);
+      way.numbers(column.rows);
+    });
     way.number(agreement.result);
   });
 }

@@ -79,12 +79,19 @@ struct Request {
   std::vector<int32_t> numbers;  // alltoall: splits; add_process_set: ranks
 };
 
+// What one member gets in an alltoall.
+struct Column {
+  int32_t member = 0;
+  std::vector<int32_t> rows;  // by sender
+  bool operator==(const Column& other) const { return member == other.member && rows == other.rows; }
+};
+
 // What all ranks agreed on. `common` is the first member's request; what may differ by rank stands apart.
 struct Agreement {
   uint32_t id = 0;  // 0 = not remembered
   Request common;
   std::vector<std::vector<int64_t>> first_dims;  // allgather, alltoall: [tensor][member]
-  std::vector<std::vector<int32_t>> splits;      // alltoall: [sender][receiver], in members
+  std::vector<Column> columns;                   // alltoall: of every member; a rank is told only its own
   int64_t result = 0;                            // join, add_process_set
 };
 

@@ -171,6 +171,11 @@ def _known(session: sessions.Session) -> dict[int, list[int]]:
 
 
 def _register(process_set: ProcessSet, session: sessions.Session) -> None:
-    number = session.run(_core.ADD_PROCESS_SET, b"add_process_set", 0, process_set.ranks)
+    with session.adding:
+        number = session.run(_core.ADD_PROCESS_SET, b"add_process_set", 0, process_set.ranks)
+        if session.mesh is not None and session.mesh.missing(process_set.ranks or ()):
+            from horovod.common import connections  # here: most jobs don't need it
+
+            connections.add(session, session.mesh, number, process_set.ranks or ())
     process_set.process_set_id = number
     session.process_sets.append(process_set)

@@ -16,6 +16,7 @@ from horovod.common.seals import Seals
 from horovod.errors import HorovodInternalError
 
 if TYPE_CHECKING:
+    from horovod._bootstrap.world.mesh import Mesh
     from horovod.common.feed import Feed, NoFeed
     from horovod.common.observer import Observer
     from horovod.common.process_sets import ProcessSet
@@ -58,6 +59,7 @@ class Session:
         mpi: bool,
         belongings: contextlib.ExitStack,
         key: bytes,
+        mesh: Mesh | None,
     ) -> None:
         self.engine = engine
         self.observer = observer
@@ -71,6 +73,8 @@ class Session:
         self.timeline_of_all = timeline_of_all  # every rank records
         self.elastic = elastic  # the number of ranks may change
         self.process_sets: list[ProcessSet] = []
+        self.adding = threading.Lock()  # a process set, or the connections that it needs
+        self.mesh = mesh  # of several hosts
         self._key = key  # of this world
         self.seals = Seals(self.derived_key("objects"), place.rank)
 

@@ -441,6 +441,7 @@ def _session(
             mpi=uses_mpi,
             belongings=belongings.pop_all(),
             key=world.key,
+            mesh=world.mesh,
         )
 
 

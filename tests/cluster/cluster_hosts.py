@@ -52,19 +52,19 @@ def run(*words: str | Path) -> None:
     subprocess.run(list(map(str, words)), check=True, capture_output=True, timeout=60)
 
 
-_shared: list[Hosts] = []
+_shared: dict[int, Hosts] = {}
 
 
-def shared() -> Hosts:
-    """Three for the whole session, made when first wanted. Each user leaves them as they were."""
-    if not _shared:
-        _shared.append(Hosts(3, Path(tempfile.mkdtemp(prefix="hvd-hosts-"))))
-    return _shared[0]
+def shared(count: int = 3) -> Hosts:
+    """Some for the whole session, made when first wanted. Each user leaves them as they were."""
+    if count not in _shared:
+        _shared[count] = Hosts(count, Path(tempfile.mkdtemp(prefix="hvd-hosts-")))
+    return _shared[count]
 
 
 def close_shared() -> None:
     while _shared:
-        hosts = _shared.pop()
+        _, hosts = _shared.popitem()
         hosts.close()
         shutil.rmtree(hosts.directory)
 
@@ -77,7 +77,7 @@ class Hosts:
         self.directory = directory
         self._home_ssh = Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".ssh"
         self._sshds: dict[int, subprocess.Popen[bytes]] = {}
-        self._prefix = f"hvd{os.getpid()}"
+        self._prefix = f"hvd{os.getpid()}of{count}"
         # The place for a mount. It stays empty, and there: another session may use it, too.
         self._home_ssh.mkdir(mode=0o700, exist_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -169,6 +169,11 @@ class Hosts:
 
     def mend(self, host: int) -> None:
         self.iptables(host, "-F")
+
+    def plug(self, host: int, state: str) -> None:
+        """Sets the switch's ports of a host "up" or "down": so does the cable to one that is pulled."""
+        for number in range(len(_NETWORKS)):
+            run("ip", "-n", f"{self._prefix}-sw", "link", "set", f"p{number}-{host}", state)
 
     def switch_ipv4(self, on: bool) -> None:
         """Takes all hosts' IPv4 addresses away from their networks, or gives them back."""

@@ -159,14 +159,19 @@ def test_stopped_launcher_does_not_end_the_job(hosts: Hosts, running: Running) -
     assert running.job.finish().returncode == 143
 
 
-def test_link_that_fails_for_some_seconds_does_not_end_the_job(hosts: Hosts) -> None:
+@pytest.mark.parametrize("how", ["packets are lost", "the cable is out"])
+def test_link_that_fails_for_some_seconds_does_not_end_the_job(hosts: Hosts, how: str) -> None:
     job = ClusterJob(hosts, "-np", "4", "-H", "host1:2,host3:2", PYTHON, RANK, "outage")
     job.lines_until(4, "running")
-    hosts.cut_off(3)
+    if how == "packets are lost":
+        hosts.cut_off(3)
+    else:
+        hosts.plug(3, "down")
     try:
         time.sleep(5)  # how long it fails; half of HOROVOD_HOST_TIMEOUT_SECONDS
     finally:
         hosts.mend(3)
+        hosts.plug(3, "up")
     result = job.finish()
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("went on after ") == 4

@@ -23,6 +23,7 @@ class Configuration:
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
     hosts: str | None = None
+    host_count: int = 3  # that there must be
     mpi: bool = False
     slow: bool = False  # left to `make soak` and `make test-slow`
 
@@ -60,5 +61,8 @@ ALL = [
     Configuration("unfused-3", 3, {"HOROVOD_TRANSPORT": "tcp", "HOROVOD_FUSION_THRESHOLD": "0"}, slow=True),
     Configuration("hosts-2x2", 4, hosts="host1:2,host2:2"),
     Configuration("hosts-3x2", 6, hosts="host1:2,host2:2,host3:2"),
+    Configuration(
+        "hosts-16x2", 32, hosts=",".join(f"host{host}:2" for host in range(1, 17)), host_count=16, slow=True
+    ),
     Configuration("mpi-3", 3, mpi=True),
 ]

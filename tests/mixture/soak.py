@@ -48,7 +48,7 @@ def run(configuration: Configuration, options: argparse.Namespace, log: Path) ->
             if reason is not None:
                 return False, f"left out: {reason}"
             directory = stack.enter_context(tempfile.TemporaryDirectory())
-            hosts = Hosts(3, Path(directory))
+            hosts = Hosts(configuration.host_count, Path(directory))
             stack.callback(hosts.close)
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # the log has it all

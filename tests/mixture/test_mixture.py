@@ -19,7 +19,9 @@ SEEDS = ("1", "new")
     ],
 )
 def test_mixture(configuration: Configuration, request: pytest.FixtureRequest) -> None:
-    hosts: Hosts | None = None if configuration.hosts is None else request.getfixturevalue("hosts")
+    hosts: Hosts | None = None
+    if configuration.hosts is not None:
+        hosts = request.getfixturevalue("hosts" if configuration.host_count == 3 else "sixteen_hosts")
     options = ["--seconds", str(SECONDS), "--seed", *SEEDS]
     outcome = configuration.run(SECONDS * len(SEEDS), *options, hosts=hosts)
     print(outcome.output)

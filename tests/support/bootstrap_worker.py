@@ -15,6 +15,7 @@ from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.world import World, connect
 from horovod._bootstrap.world.builder import Builder
+from horovod._bootstrap.world.lanes import peers_of
 
 MEMORY_BYTES = 8192
 
@@ -78,6 +79,14 @@ def exchange(descriptor: int, text: str) -> str:
         return data.decode().strip()
 
 
+def meet(world: World) -> None:
+    """A barrier: up to rank 0 and back."""
+    for _ in range(2):
+        for descriptor in world.control_fds:
+            if descriptor >= 0:
+                exchange(descriptor, "barrier")
+
+
 def check(world: World) -> None:
     """Every descriptor leads to the right rank, is close-on-exec, and the memory is the same on all ranks."""
     for descriptor in [*world.control_fds, *world.liveness_fds, *(world.mesh_fds or []), world.shm_fd]:
@@ -101,34 +110,29 @@ def check(world: World) -> None:
     if world.transport in ("tcp", "hierarchical"):
         assert world.mesh_fds is not None and len(world.mesh_fds) == world.size
         assert world.shm_fd == -1 or world.transport == "hierarchical"
-        for peer, descriptor in enumerate(world.mesh_fds):
-            if peer == world.rank:
-                assert descriptor == -1
-            else:
-                assert exchange(descriptor, f"mesh {world.rank}") == f"mesh {peer}"
+        everyone = [peer for peer in range(world.size) if peer != world.rank]
+        wanted = everyone if world.hosts is None else peers_of(world.rank, world.hosts)
+        assert [peer for peer, descriptor in enumerate(world.mesh_fds) if descriptor >= 0] == wanted
+        for peer in wanted:
+            assert exchange(world.mesh_fds[peer], f"mesh {world.rank}") == f"mesh {peer}"
         if world.transport == "hierarchical":
             check_local_memory(world)
     else:
         assert world.mesh_fds is None
         with mmap.mmap(world.shm_fd, MEMORY_BYTES) as memory:
             memory[world.rank] = world.rank + 1
-            for _ in range(2):  # a barrier: up to rank 0 and back
-                for descriptor in world.control_fds:
-                    if descriptor >= 0:
-                        exchange(descriptor, "barrier")
+            meet(world)
             assert list(memory[: world.size]) == [rank + 1 for rank in range(world.size)]
             assert not any(memory[world.size :])
 
 
 def check_local_memory(world: World) -> None:
     """Only the ranks of this host see what is written to it. A rank that is alone on its host has none."""
-    assert world.hosts is not None and world.mesh_fds is not None
+    assert world.hosts is not None
     memory = mmap.mmap(world.shm_fd, MEMORY_BYTES) if world.shm_fd >= 0 else None
     if memory is not None:
         memory[world.rank] = world.rank + 1
-    for descriptor in world.mesh_fds:
-        if descriptor >= 0:
-            exchange(descriptor, "written")
+    meet(world)
     own = {rank for rank, host in enumerate(world.hosts) if host == world.hosts[world.rank]}
     assert (memory is None) == (len(own) == 1)
     if memory is not None:

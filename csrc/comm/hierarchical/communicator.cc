@@ -11,29 +11,18 @@ namespace {
 
 // Another member of the host takes part in the exchange with the other hosts for each of these.
 constexpr size_t kShareBytes = 8 << 10;
-// How much memory the hosts' results of a reducescatter may take.
+// How much memory the hosts' results of a reducescatter, or what they exchange in an alltoall, may take.
 constexpr size_t kStagingBytes = 16 << 20;
 constexpr size_t kSmallestRound = 64 << 10;
+constexpr size_t kSmallestPart = 16 << 10;
+// What a rank sends to one other in a block of an allreduce.
+constexpr size_t kSmallestShare = 32 << 10;
 
 // What a host does with its own ranks' values: all but the factor, which is not to be applied twice.
 Reduction within_host(Reduction reduction) {
   reduction.factor = 1.0;
   return reduction;
 }
-
-// The next `bytes`, as pieces of their own.
-Pieces take(Cursor& place, size_t bytes) {
-  Pieces pieces;
-  while (bytes > 0) {
-    const size_t length = std::min(place.contiguous(), bytes);
-    pieces.push_back({place.here(), length});
-    place.advance(length);
-    bytes -= length;
-  }
-  return pieces;
-}
-
-void append(Pieces& list, const Pieces& more) { list.insert(list.end(), more.begin(), more.end()); }
 
 // As many bytes in the same cutting, from `memory` on, which moves along.
 Pieces same_cutting(const Pieces& pieces, std::byte*& memory) {
@@ -57,14 +46,27 @@ size_t round_bytes(const HierarchicalLayout& layout) {
   return std::max(kSmallestRound, kStagingBytes / busiest / 64 * 64);
 }
 
+// The same on all ranks. In an alltoall the busiest one has a part from each member of its host for each
+// receiver of the lanes that it serves, twice.
+size_t part_bytes(const HierarchicalLayout& layout) {
+  size_t busiest = 1;
+  for (int host = 0; host < layout.hosts(); ++host) {
+    const int members = layout.local_size(host);
+    const int lanes = (layout.lanes() + members - 1) / members;
+    busiest = std::max(busiest, static_cast<size_t>(lanes * members * (layout.hosts() - 1)));
+  }
+  return std::max(kSmallestPart, kStagingBytes / 2 / busiest / 64 * 64);
+}
+
 }  // namespace
 
 HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Channels channels,
-                                                   std::vector<std::byte>& staging, SideThread& network,
+                                                   std::vector<std::byte>& staging, SideThread* network,
                                                    const Tuning& tuning)
     : layout_(std::move(layout)),
       channels_(std::move(channels)),
       round_bytes_(round_bytes(layout_)),
+      part_bytes_(part_bytes(layout_)),
       staging_(staging),
       network_(network),
       tuning_(tuning) {}
@@ -79,7 +81,7 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
   const size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
   Cursor input(in), output(out);
-  if (bytes >= 2 * static_cast<size_t>(tuning_.block_bytes))
+  if (network_ != nullptr && bytes >= 2 * block_bytes())
     return allreduce_chunks(reduction, input, output, bytes);
   const Shared all = cut(input, output, bytes);
   Status status = combine_within_host(reduction, all);
@@ -87,12 +89,18 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
   return status.ok() ? share_out(all) : status;
 }
 
+// So long that what goes from one rank to another is not too short, however many there are.
+size_t HierarchicalCommunicator::block_bytes() const {
+  const auto pairs = static_cast<size_t>(layout_.hosts()) * static_cast<size_t>(layout_.complete_lanes());
+  return std::max(static_cast<size_t>(tuning_.block_bytes), pairs * kSmallestShare);
+}
+
 // While a chunk is exchanged with the other hosts, the next one is combined within the host and the one
 // before is shared out.
 Status HierarchicalCommunicator::allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out,
                                                   size_t bytes) {
   // Long for the network, short for the work within the host.
-  const size_t chunks = bytes / static_cast<size_t>(tuning_.block_bytes);
+  const size_t chunks = bytes / block_bytes();
   const size_t length = round_up(chunk_count(bytes, chunks), 64);
   Shared before;
   Status status;
@@ -102,15 +110,15 @@ Status HierarchicalCommunicator::allreduce_chunks(const Reduction& reduction, Cu
       now = cut(in, out, Chunk(bytes, length, i).bytes);
       status = combine_within_host(reduction, now);
     }
-    if (Status exchanged = network_.wait(); status.ok()) status = std::move(exchanged);
+    if (Status exchanged = network_->wait(); status.ok()) status = std::move(exchanged);
     if (status.ok() && i < chunks) {
-      network_.start([this, reduction, now] { return exchange(reduction, now); });
+      network_->start([this, reduction, now] { return exchange(reduction, now); });
     }
     if (status.ok() && i > 0) status = share_out(before);
     before = std::move(now);
   }
   // Whatever has failed, the network thread must not be left with the caller's memory.
-  if (Status exchanged = network_.wait(); status.ok()) status = std::move(exchanged);
+  if (Status exchanged = network_->wait(); status.ok()) status = std::move(exchanged);
   return status;
 }
 
@@ -228,11 +236,6 @@ Status HierarchicalCommunicator::broadcast(const Pieces& data, int root) {
       return status;
   }
   return channels_.local->broadcast(data, layout_.server(layout_.host(), lane));
-}
-
-// Every pair has its own data: nothing to be saved.
-Status HierarchicalCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
-  return channels_.flat->alltoall(in, out);
 }
 
 }  // namespace hvd

@@ -22,12 +22,12 @@ class HierarchicalCommunicator final : public Communicator {
   struct Channels {
     std::unique_ptr<Communicator> local;               // the members on this host
     std::vector<std::unique_ptr<Communicator>> lanes;  // in host order; null unless this rank serves the lane
-    std::unique_ptr<Communicator> flat;                // all members
   };
   // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
-  // time; `tuning` may change from one to the next.
+  // time; `tuning` may change from one to the next. Without `network` (null) nothing overlaps: then the
+  // channels may share memory.
   HierarchicalCommunicator(HierarchicalLayout layout, Channels channels, std::vector<std::byte>& staging,
-                           SideThread& network, const Tuning& tuning);
+                           SideThread* network, const Tuning& tuning);
 
   int rank() const override { return layout_.rank(); }
   int size() const override { return layout_.size(); }
@@ -45,6 +45,7 @@ class HierarchicalCommunicator final : public Communicator {
     std::vector<Pieces> inputs, outputs;
   };
   Status allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out, size_t bytes);
+  size_t block_bytes() const;
   Shared cut(Cursor& in, Cursor& out, size_t bytes) const;  // the next `bytes`, moving the cursors
   Status combine_within_host(const Reduction& reduction, const Shared& shared);
   Status exchange(const Reduction& reduction, const Shared& shared);
@@ -52,6 +53,25 @@ class HierarchicalCommunicator final : public Communicator {
   // The next bytes[r] of each rank's share, moving the cursors.
   Status reducescatter_round(const Reduction& reduction, std::vector<Cursor>& in, Cursor& out,
                              const std::vector<size_t>& bytes);
+  // Of an alltoall: [local member][receiver], in bytes.
+  using Sizes = std::vector<std::vector<uint64_t>>;
+  // A round of it between the hosts: out[lane][host] and in[host].
+  struct Crossing {
+    std::vector<std::vector<Pieces>> out;
+    std::vector<Pieces> in;
+  };
+  Status share_sizes(const std::vector<Pieces>& in, Sizes& sizes);
+  size_t staged_bytes(const Sizes& sizes) const;
+  // The next parts of what the members of this host have for each other and, from `place` on, for others.
+  Status bring_together(const Sizes& sizes, uint32_t round, std::vector<Cursor>& input,
+                        std::vector<Cursor>& output, std::byte* place, Crossing& crossing);
+  Status cross(const Crossing& crossing);
+  // Calls visit(host, member) for those on other hosts whose own lane this is.
+  template <typename Visit>
+  void each_receiver(int lane, Visit visit) const {
+    for (int host = 0; host < layout_.hosts(); ++host)
+      if (host != layout_.host() && layout_.owner(host, lane) >= 0) visit(host, layout_.owner(host, lane));
+  }
   // Calls visit(lane) for the lanes that the local member serves, ascending.
   template <typename Visit>
   void each_lane(int local, Visit visit) const {
@@ -61,8 +81,9 @@ class HierarchicalCommunicator final : public Communicator {
   const HierarchicalLayout layout_;
   const Channels channels_;
   const size_t round_bytes_;  // of each rank's share in a round of reducescatter
+  const size_t part_bytes_;   // from one member to another in a round of alltoall
   std::vector<std::byte>& staging_;
-  SideThread& network_;
+  SideThread* const network_;
   const Tuning& tuning_;
 };
 

@@ -14,11 +14,9 @@ namespace {
 // Shared memory for the ranks of this host, sockets for all ranks.
 class HierarchicalTransport final : public Transport {
  public:
-  HierarchicalTransport(void* memory, std::vector<int> hosts, std::vector<int> mesh_fds, int rank,
+  HierarchicalTransport(void* memory, std::vector<int> hosts, const std::vector<int>& mesh_fds, int rank,
                         const AbortSignal& abort, const std::vector<LinkKeys>& keys)
-      : hosts_(std::move(hosts)),
-        rank_(rank),
-        tcp_(make_tcp_transport(std::move(mesh_fds), rank, abort, keys)) {
+      : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(mesh_fds, rank, abort, keys)) {
     const auto local_size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[rank]));
     if (local_size > 1) shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort);
   }
@@ -45,10 +43,11 @@ class HierarchicalTransport final : public Transport {
       channels.lanes.push_back(layout.serves(lane) ? tcp_->open(id, ranks(layout.lane_members(lane)))
                                                    : nullptr);
     }
-    channels.flat = tcp_->open(id, members);
     return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging_,
-                                                      network_, tuning_);
+                                                      &network_, tuning_);
   }
+
+  Status connect(int peer, int fd, const LinkKeys* keys) override { return tcp_->connect(peer, fd, keys); }
 
   void reset(int id) override {
     if (shm_ != nullptr) shm_->reset(id);
@@ -88,11 +87,10 @@ class HierarchicalTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
-                                                       std::vector<int> mesh_fds, int rank,
+                                                       const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
                                                        const std::vector<LinkKeys>& keys) {
-  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), std::move(mesh_fds), rank, abort,
-                                                 keys);
+  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), mesh_fds, rank, abort, keys);
 }
 
 }  // namespace hvd

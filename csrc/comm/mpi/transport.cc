@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/hierarchical/grid.h"
 #include "comm/mesh/communicator.h"
 #include "comm/mpi/exchange.h"
 #include "comm/single/communicator.h"
@@ -20,6 +21,12 @@ class MpiTransport final : public Transport {
   const Traffic* traffic() const override { return &calls_->traffic; }
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
+    return open_grid(
+        std::move(members), rank_, [this](std::vector<int> some) { return open_direct(std::move(some)); },
+        grid_staging_, shared_.tuning);
+  }
+
+  std::unique_ptr<Communicator> open_direct(std::vector<int> members) {
     if (members.size() == 1) return make_single_communicator();
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
@@ -38,6 +45,7 @@ class MpiTransport final : public Transport {
   const AbortSignal& abort_;
   std::vector<MpiMessages> messages_;
   MeshCommunicator::Shared shared_;
+  std::vector<std::byte> grid_staging_;
 };
 
 }  // namespace

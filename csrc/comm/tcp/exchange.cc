@@ -83,7 +83,7 @@ TcpExchange::Moved TcpExchange::failed(ssize_t result, Connection& connection, D
 
 TcpExchange::Moved TcpExchange::send(Plan& plan, Connection& connection) {
   Direction& out = connection.out;
-  SecureLink* secure = connection.link.secure;
+  SecureLink* secure = connection.link.end->secure.get();
   const bool left_over = secure != nullptr && secure->has_unsent();
   while (out.transfer.bytes == 0 && !out.ended && !left_over) {
     Next next = plan.send(connection.peer, out.transfer);
@@ -98,14 +98,14 @@ TcpExchange::Moved TcpExchange::send(Plan& plan, Connection& connection) {
       return failed(-1, connection, out);
     }
     connection.link.traffic->add_sent(bytes - out.transfer.bytes);  // without what encryption adds
-    const ssize_t sent = secure->send(connection.link.fd);
+    const ssize_t sent = secure->send(connection.link.end->fd);
     return sent > 0 ? Moved::kSome : failed(sent, connection, out);
   }
   iovec vectors[kVectors];
   msghdr message = {};
   message.msg_iov = vectors;
   message.msg_iovlen = vectors_of(out.transfer, vectors);
-  ssize_t sent = sendmsg(connection.link.fd, &message, MSG_NOSIGNAL);
+  ssize_t sent = sendmsg(connection.link.end->fd, &message, MSG_NOSIGNAL);
   if (sent < 0) return failed(sent, connection, out);
   connection.link.traffic->add_sent(static_cast<uint64_t>(sent));
   out.transfer.place->advance(static_cast<size_t>(sent));
@@ -122,8 +122,8 @@ TcpExchange::Moved TcpExchange::receive(Plan& plan, Connection& connection) {
     if (next == Next::kTransfer && in.transfer.bytes == 0) plan.received(connection.peer);
   }
   if (in.ended || in.blocked) return Moved::kNothing;
-  if (connection.link.secure != nullptr) {
-    const ssize_t arrived = connection.link.secure->receive(connection.link.fd, in.transfer);
+  if (connection.link.end->secure != nullptr) {
+    const ssize_t arrived = connection.link.end->secure->receive(connection.link.end->fd, in.transfer);
     if (arrived <= 0) return failed(arrived, connection, in);
     connection.link.traffic->add_received(static_cast<uint64_t>(arrived));
     if (in.transfer.bytes == 0) plan.received(connection.peer);
@@ -133,7 +133,7 @@ TcpExchange::Moved TcpExchange::receive(Plan& plan, Connection& connection) {
   msghdr message = {};
   message.msg_iov = vectors;
   message.msg_iovlen = vectors_of(in.transfer, vectors);
-  ssize_t arrived = recvmsg(connection.link.fd, &message, 0);
+  ssize_t arrived = recvmsg(connection.link.end->fd, &message, 0);
   if (arrived <= 0) return failed(arrived, connection, in);
   connection.link.traffic->add_received(static_cast<uint64_t>(arrived));
   in.transfer.place->advance(static_cast<size_t>(arrived));
@@ -149,7 +149,7 @@ void TcpExchange::wait(int milliseconds) {
     int events = (connection.out.blocked ? POLLOUT : 0) | (connection.in.blocked ? POLLIN : 0);
     // An entry that is not waited for keeps its place, but the kernel must not look at it: it would report
     // hang-ups.
-    poll_.push_back({events != 0 ? connection.link.fd : -1, static_cast<short>(events), 0});
+    poll_.push_back({events != 0 ? connection.link.end->fd : -1, static_cast<short>(events), 0});
   }
   // Errors (EINTR) are as good as a time-out: everything is tried again.
   if (poll(poll_.data(), poll_.size(), milliseconds) <= 0) return;
@@ -172,6 +172,10 @@ void TcpExchange::fail(const Connection& connection, int error) {
     failure_ =
         Status::unknown("the data from " + rank + " has a wrong authentication code: someone in between " +
                         "has changed, repeated or left out something");
+    return;
+  }
+  if (connection.link.end->fd < 0) {
+    failure_ = Status::unknown("there is no connection to " + rank + " for data");
     return;
   }
   failure_ =

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <memory>
 #include <vector>
 
 #include "base/abort_signal.h"
@@ -14,11 +15,15 @@ namespace hvd {
 
 class TcpExchange final : public Exchange {
  public:
+  // Of a connection, on this rank's side. It may be made after the exchange, before it is used.
+  struct End {
+    int fd = -1;                         // none: this rank itself, or one to which nothing is ever sent
+    std::unique_ptr<SecureLink> secure;  // what is sent over the descriptor is encrypted by this
+  };
   struct Link {
-    int fd;                        // -1: this rank itself
-    int world_rank;                // for messages
-    Traffic* traffic;              // counts all links
-    SecureLink* secure = nullptr;  // what is sent over the descriptor is encrypted by this
+    const End* end;
+    int world_rank;    // for messages
+    Traffic* traffic;  // counts all links
   };
   TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort);
 

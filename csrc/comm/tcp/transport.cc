@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
+#include "comm/hierarchical/grid.h"
 #include "comm/mesh/communicator.h"
 #include "comm/single/communicator.h"
 #include "comm/tcp/exchange.h"
@@ -48,19 +50,15 @@ void prepare(int fd) {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::vector<int> mesh_fds, int rank, const AbortSignal& abort,
+  TcpTransport(const std::vector<int>& mesh_fds, int rank, const AbortSignal& abort,
                const std::vector<LinkKeys>& keys)
-      : mesh_fds_(std::move(mesh_fds)), secure_(mesh_fds_.size()), rank_(rank), abort_(abort) {
-    for (size_t i = 0; i < mesh_fds_.size(); ++i) {
-      if (mesh_fds_[i] < 0) continue;
-      prepare(mesh_fds_[i]);
-      if (!keys.empty()) secure_[i] = std::make_unique<SecureLink>(keys[i]);
-    }
+      : ends_(mesh_fds.size()), rank_(rank), abort_(abort) {
+    for (size_t i = 0; i < ends_.size(); ++i)
+      if (mesh_fds[i] >= 0) add(i, mesh_fds[i], keys.empty() ? nullptr : &keys[i]);
   }
   ~TcpTransport() override {
-    for (int fd : mesh_fds_) {
-      if (fd >= 0) close(fd);
-    }
+    for (const TcpExchange::End& end : ends_)
+      if (end.fd >= 0) close(end.fd);
   }
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -69,13 +67,29 @@ class TcpTransport final : public Transport {
   const Traffic* traffic() const override { return &traffic_; }
 
   std::unique_ptr<Communicator> open(int, std::vector<int> members) override {
+    return open_grid(
+        std::move(members), rank_, [this](std::vector<int> some) { return open_direct(std::move(some)); },
+        grid_staging_, shared_.tuning);
+  }
+
+  std::unique_ptr<Communicator> open_direct(std::vector<int> members) {
     if (members.size() == 1) return make_single_communicator();
     std::vector<TcpExchange::Link> links;
-    for (int member : members) links.push_back({mesh_fds_[member], member, &traffic_, secure_[member].get()});
+    for (int member : members) links.push_back({&ends_[member], member, &traffic_});
     const auto own = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
     const auto size = static_cast<int>(members.size());
     return std::make_unique<MeshCommunicator>(std::make_unique<TcpExchange>(std::move(links), own, abort_),
                                               own, size, shared_);
+  }
+
+  Status connect(int peer, int fd, const LinkKeys* keys) override {
+    if (peer < 0 || peer >= static_cast<int>(ends_.size()) || peer == rank_ || ends_[peer].fd >= 0) {
+      close(fd);
+      return Status::invalid("There is a connection to rank " + std::to_string(peer) +
+                             " already, or no such rank.");
+    }
+    add(static_cast<size_t>(peer), fd, keys);
+    return {};
   }
 
   // Connections carry no state from one collective to the next that depends on the communicator.
@@ -84,19 +98,25 @@ class TcpTransport final : public Transport {
   unsigned tuned_parts() const override { return kTunesMesh; }
 
  private:
+  void add(size_t peer, int fd, const LinkKeys* keys) {
+    prepare(fd);
+    if (keys != nullptr) ends_[peer].secure = std::make_unique<SecureLink>(*keys);
+    ends_[peer].fd = fd;
+  }
+
   Traffic traffic_;
-  std::vector<int> mesh_fds_;
-  std::vector<std::unique_ptr<SecureLink>> secure_;  // of each peer, or null
+  std::vector<TcpExchange::End> ends_;  // by peer; never moved, as exchanges refer to them
   int rank_;
   const AbortSignal& abort_;
   MeshCommunicator::Shared shared_;
+  std::vector<std::byte> grid_staging_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(std::vector<int> mesh_fds, int rank, const AbortSignal& abort,
-                                              const std::vector<LinkKeys>& keys) {
-  return std::make_unique<TcpTransport>(std::move(mesh_fds), rank, abort, keys);
+std::unique_ptr<Transport> make_tcp_transport(const std::vector<int>& mesh_fds, int rank,
+                                              const AbortSignal& abort, const std::vector<LinkKeys>& keys) {
+  return std::make_unique<TcpTransport>(mesh_fds, rank, abort, keys);
 }
 
 }  // namespace hvd

@@ -19,6 +19,7 @@ from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, PROTOCOL, RE
 from horovod._bootstrap.rendezvous.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod._bootstrap.world import shared_memory
+from horovod._bootstrap.world.lanes import peers_of
 from horovod._bootstrap.world.tree import parents_of
 from horovod._net import descriptors
 from horovod._net.addresses import elsewhere, family_of
@@ -91,6 +92,7 @@ class Builder:
         self.parents: list[int] = []  # the rank above each one, in the tree of control connections
         self.memory = -1  # shared by local_ranks
         self.transport = ""
+        self.addresses: Sequence[str] = ()  # where others reach this rank
 
     def __enter__(self) -> Builder:
         return self
@@ -115,8 +117,8 @@ class Builder:
         info = self._info()
         sockets: list[socket.socket] = []
         if transport != "shm":
-            addresses = self._identity.addresses or (client.local_address,)
-            sockets = [self._listen(family_of(address), (address, 0)) for address in addresses]
+            self.addresses = self._identity.addresses or (client.local_address,)
+            sockets = [self._listen(family_of(address), (address, 0)) for address in self.addresses]
             info["tcp"] = [sock.getsockname()[:2] for sock in sockets]
         self._join(info, transport, process_sets, encryption)
 
@@ -326,10 +328,11 @@ class Builder:
     def _build_mesh(self, sockets: Sequence[socket.socket]) -> None:
         """TCP: the higher rank connects to the lower one."""
         rank, size = self._rank, self._size
-        wanted = [(MESH, peer) for peer in range(size) if peer != rank and self.transport != "mpi"]
+        carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
+        wanted = [(MESH, peer) for peer in carriers.get(self.transport, range(size)) if peer != rank]
         wanted += [(CONTROL, peer) for peer in self._control_peers()]
         wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
-        descriptors.require(len(wanted), f"the connections of rank {rank} to {size - 1} others")
+        descriptors.require(len(wanted), f"the connections of rank {rank} to others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
 
         def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:

@@ -12,6 +12,7 @@ from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.topology import VARIABLE
 from horovod._bootstrap.world.builder import CONTROL, LIVENESS, MESH, Builder
+from horovod._bootstrap.world.mesh import Mesh
 from horovod._net.descriptors import raise_limit
 from horovod._net.handshake import KEY_BYTES, Session
 from horovod.errors import HorovodInternalError
@@ -34,8 +35,10 @@ class World:
 
     Rank 0 has `size` liveness descriptors, [r] leads to rank r, its own is -1; the others have one,
     to rank 0. `control_fds` has `size`, that of the rank above (`parents`) and those of the ranks
-    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size`, own -1. `shm_fd` is
-    the memory that all ranks (shm) or those of this host (hierarchical, if more than one) share,
+    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size`, own -1;
+    hierarchical: only those that share a lane with this rank are there, `mesh` makes others.
+    `shm_fd` is the memory that all ranks (shm) or those of this host (hierarchical, if more than
+    one) share,
     otherwise -1.
     """
 
@@ -50,6 +53,7 @@ class World:
     mesh_fds: list[int] | None = None
     shm_fd: int = -1
     parents: list[int] = field(default_factory=lambda: [0])
+    mesh: Mesh | None = None  # hierarchical
     hosts: list[int] | None = None  # hierarchical: the number (from 0) of each rank's host or group
     # What is said over these descriptors is authenticated with; None for the own entry.
     control_sessions: list[Session | None] = field(default_factory=list)
@@ -135,6 +139,9 @@ def connect(
                 f"rank {identity.rank} could not connect to the others: {error}"
             ) from error
         _take_over(world, builder, encryption)
+    if world.hosts is not None:
+        encrypted = encryption == "data"
+        world.mesh = Mesh(world.rank, world.hosts, builder.addresses, world.key, timeout, encrypted)
     return world
 
 
