@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -65,8 +66,9 @@ class Coordinator {
   bool has_unsent() const;
   void listen(int rank);
   void handle(int rank, wire::Message& message);
-  void record_ready(int rank, const wire::Request& request);
-  void record_release(const wire::Operation& operation);
+  void record_ready(int rank, const wire::Request* request, uint32_t id,
+                    std::chrono::steady_clock::time_point now);
+  void record_release(const wire::Operation& operation, std::chrono::steady_clock::time_point now);
   void log_release(const Negotiation::Release& release) const;
   void operation_done_by(int rank);
   bool rank_0_is_busy();

@@ -113,7 +113,10 @@ class Engine {
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
   void log_process_set(const wire::Agreement& agreement) const;
-  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks);
+  uint32_t recorded_name(const AgreedTask& task);
+  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks, uint64_t begin,
+                  uint64_t bytes);
+  void record_wait(RecordKind kind, const Task& task, uint64_t time);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);
   void begin_closing(const std::string& reason);

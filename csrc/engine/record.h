@@ -9,6 +9,7 @@ namespace hvd {
 
 // horovod/timeline/trace.py tells what the fields of each kind mean.
 enum class RecordKind : uint16_t {
+  kNone = 0,
   kSubmit = 1,
   kReady = 2,
   kRelease = 3,

@@ -40,6 +40,7 @@ class Task {
   hvd_handle handle = 0;
   uint32_t sent_as = 0;    // cache id this was announced with
   uint64_t submitted = 0;  // when, by now_ns()
+  uint32_t recorded = 0;   // the number of its name in records; 0: not known
   int64_t result = 0;
   std::vector<int32_t> received_splits;
 
