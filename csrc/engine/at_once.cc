@@ -86,8 +86,30 @@ void Engine::come_back(Task& task) {
   meeting_->come_back();
 }
 
+// As if it had been submitted, released and waited for.
+void Engine::record_meeting(const wire::Request& common, uint32_t id, OperationNumber number,
+                            const Moments& moments, uint64_t bytes) {
+  const uint32_t name = recorder_.names().of(common, id);
+  const auto kind = static_cast<uint16_t>(common.kind);
+  const auto handle = static_cast<uint64_t>(next_handle_++);
+  const OperationNumber none{};
+  recorder_.add(moments.begin, RecordKind::kSubmit, name, none, kind, bytes, handle);
+  recorder_.add(moments.begin, RecordKind::kWaitBegin, name, none, thread_number(), 0, handle);
+  if (coordinator_) {
+    for (int rank = 0; rank < size_; ++rank)
+      recorder_.add(meeting_->since(rank), RecordKind::kReady, name, none, kind, 0,
+                    static_cast<uint64_t>(rank));
+    recorder_.add(moments.start, RecordKind::kRelease, name, number, 0, 0, 1);
+  }
+  recorder_.add(moments.start, RecordKind::kRunBegin, name, number, kind, bytes, 1);
+  recorder_.add(moments.start, RecordKind::kTensor, name, number, 0, bytes, handle);
+  recorder_.add(moments.end, RecordKind::kRunEnd, name, number, static_cast<uint16_t>(Algorithm::kOnce),
+                bytes, 0);
+  recorder_.add(moments.end, RecordKind::kWaitEnd, name, none, thread_number(), 0, handle);
+}
+
 bool Engine::run_at_once(const hvd_request& request) {
-  if (!meeting_ || !may_meet(request) || meeting_->somebody_is_away() || recorder_.active()) return false;
+  if (!meeting_ || !may_meet(request) || meeting_->somebody_is_away()) return false;
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   if (!driver.owns_lock()) return false;
   // Held until the end: nobody submits meanwhile.
@@ -104,7 +126,7 @@ bool Engine::run_at_once(const hvd_request& request) {
   visits_.fetch_add(1);
   const uint64_t begin = now_ns();
   const void* input = request.tensors[0].input;
-  meeting_->come(id, [&](std::byte* room) { std::memcpy(room, input, bytes); });
+  meeting_->come(id, begin, [&](std::byte* room) { std::memcpy(room, input, bytes); });
   const bool agreed = await_meeting(begin);
   known->meeting.tried(agreed);
   if (agreed) {
@@ -119,8 +141,9 @@ bool Engine::run_at_once(const hvd_request& request) {
       sources_to_meet_[static_cast<size_t>(rank)] = meeting_->room(rank);
     reduce(*reduction, from, rank_, sources_to_meet_, -1, to, bytes);
     const uint64_t end = now_ns();
-    numbers_.next(0);
-    if (coordinator_) coordinator_->ran_without_release();
+    const OperationNumber number = numbers_.next(0);
+    if (coordinator_) coordinator_->run_without_release();
+    if (recorder_.active()) record_meeting(common, id, number, {begin, start, end}, bytes);
     metrics_.cache_hits.bump();
     metrics_.met.bump();
     count_operation(common.kind, 1, bytes, start, end);

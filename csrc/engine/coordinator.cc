@@ -59,7 +59,7 @@ void Coordinator::handle(const RankSet& ranks, wire::Vote& vote) {
   const wire::Request* known = vote.request ? &*vote.request : negotiation_.remembered(vote.id);
   const Clock::time_point now = Clock::now(), since = now - std::chrono::nanoseconds(vote.waited_ns);
   auto count = [&](int rank, Clock::time_point when) {
-    if (known != nullptr) record_ready(rank, *known);
+    if (recorder_->active() || log_.at(HVD_LOG_TRACE)) record_ready(rank, known, vote.id, now);
     if (vote.request) {
       negotiation_.request(rank, *vote.request, when);
     } else {
@@ -73,21 +73,23 @@ void Coordinator::handle(const RankSet& ranks, wire::Vote& vote) {
 }
 
 void Coordinator::handle(int rank, wire::Message& message) {
+  const Clock::time_point now = Clock::now();
   switch (message.type) {
     case MessageType::kRequest:
     case MessageType::kResent:
       if (shutting_down_) return;
-      record_ready(rank, message.request);
+      record_ready(rank, &message.request, 0, now);
       if (message.type == MessageType::kRequest) {
-        negotiation_.request(rank, std::move(message.request), Clock::now());
+        negotiation_.request(rank, std::move(message.request), now);
       } else {
-        negotiation_.resent(rank, message.id, std::move(message.request), Clock::now());
+        negotiation_.resent(rank, message.id, std::move(message.request), now);
       }
       return;
     case MessageType::kCached:
       if (shutting_down_) return;
-      if (const wire::Request* known = negotiation_.remembered(message.id)) record_ready(rank, *known);
-      negotiation_.cached(rank, message.id, Clock::now());
+      if (recorder_->active() || log_.at(HVD_LOG_TRACE))
+        record_ready(rank, negotiation_.remembered(message.id), message.id, now);
+      negotiation_.cached(rank, message.id, now);
       return;
     case MessageType::kDone:
       return operation_done_by(rank);
@@ -100,13 +102,14 @@ void Coordinator::handle(int rank, wire::Message& message) {
   }
 }
 
-void Coordinator::record_ready(int rank, const wire::Request& request) {
+void Coordinator::record_ready(int rank, const wire::Request* request, uint32_t id, Clock::time_point now) {
+  if (request == nullptr) return;
   if (log_.at(HVD_LOG_TRACE))
-    log_.trace("Rank " + std::to_string(rank) + " has " + described(request) + " ready.");
+    log_.trace("Rank " + std::to_string(rank) + " has " + described(*request) + " ready.");
   if (!recorder_->active()) return;
-  Recorder::Moment moment(*recorder_);
-  moment.add(RecordKind::kReady, moment.name(request), {0, static_cast<uint16_t>(request.process_set), 0},
-             static_cast<uint16_t>(request.kind), 0, static_cast<uint64_t>(rank));
+  recorder_->add(to_ns(now), RecordKind::kReady, recorder_->names().of(*request, id),
+                 {0, static_cast<uint16_t>(request->process_set), 0}, static_cast<uint16_t>(request->kind), 0,
+                 static_cast<uint64_t>(rank));
 }
 
 void Coordinator::log_release(const Negotiation::Release& release) const {
@@ -123,7 +126,7 @@ void Coordinator::log_release(const Negotiation::Release& release) const {
 }
 
 // Also counts them, whether they are recorded or not.
-void Coordinator::record_release(const wire::Operation& operation) {
+void Coordinator::record_release(const wire::Operation& operation, Clock::time_point now) {
   const bool runs = operation.code == HVD_OK;
   const OperationNumber number = runs ? numbers_.next(operation.process_set)
                                       : OperationNumber{0, static_cast<uint16_t>(operation.process_set), 0};
@@ -131,22 +134,24 @@ void Coordinator::record_release(const wire::Operation& operation) {
     if (item.fresh && item.fresh->common.kind == HVD_ADD_PROCESS_SET)
       numbers_.added(static_cast<int32_t>(item.fresh->result));
   if (!recorder_->active()) return;
-  Recorder::Moment moment(*recorder_);
   if (!runs)
-    moment.add(RecordKind::kFailed, moment.name(operation.name), number, 0, 0,
-               static_cast<uint64_t>(int64_t{operation.code}));
+    recorder_->add(to_ns(now), RecordKind::kFailed, recorder_->names().of(operation.name), number, 0, 0,
+                   static_cast<uint64_t>(int64_t{operation.code}));
   for (size_t i = 0; i < operation.items.size(); ++i) {
     const wire::Item& item = operation.items[i];
-    const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
-    if (known != nullptr)
-      moment.add(RecordKind::kRelease, moment.name(*known), number, static_cast<uint16_t>(i), 0,
-                 operation.items.size());
+    uint32_t name = recorder_->names().of_id(item.cached_id);
+    if (name == 0) {
+      const wire::Request* known = item.fresh ? &item.fresh->common : negotiation_.remembered(item.cached_id);
+      if (known != nullptr) name = recorder_->names().of(*known, item.cached_id);
+    }
+    recorder_->add(to_ns(now), RecordKind::kRelease, name, number, static_cast<uint16_t>(i), 0,
+                   operation.items.size());
   }
 }
 
-void Coordinator::ran_without_release() {
+OperationNumber Coordinator::run_without_release() {
   std::lock_guard<std::mutex> lock(mutex_);
-  numbers_.next(0);
+  return numbers_.next(0);
 }
 
 void Coordinator::operation_done_by(int rank) {
@@ -172,13 +177,13 @@ void Coordinator::release() {
     if (log_.at(HVD_LOG_DEBUG)) log_.debug("Evicted number " + std::to_string(id) + " from the cache.");
     send_to_all(wire::encode_id(MessageType::kEvict, id));
   }
-  if (!releases.empty() && recorder_->active()) Recorder::Moment(*recorder_).add(RecordKind::kCycle, 0, {});
   const Clock::time_point now = Clock::now();
+  if (!releases.empty() && recorder_->marks_cycles()) recorder_->add(to_ns(now), RecordKind::kCycle, 0, {});
   for (Negotiation::Release& release : releases) {
     if (autotune_) tune_before(release);
     if (release.since != Clock::time_point{})
       queue_seconds_.bump_ns(static_cast<uint64_t>(std::chrono::nanoseconds(now - release.since).count()));
-    record_release(release.operation);
+    record_release(release.operation, now);
     if (log_.at(HVD_LOG_DEBUG)) log_release(release);
     // How far a set has come is known from its first member: rank 0 counts, others tell.
     const auto first = static_cast<size_t>(release.ranks->front());

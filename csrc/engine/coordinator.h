@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,8 +47,8 @@ class Coordinator : public Hub {
   // From the moment that all had an operation ready to its release; for any thread.
   const Histogram& queue_seconds() const { return queue_seconds_; }
 
-  // All ranks have run an operation of the world without asking.
-  void ran_without_release();
+  // All ranks run an operation of the world without asking: the number that it would have been released with.
+  OperationNumber run_without_release();
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);
@@ -61,8 +62,9 @@ class Coordinator : public Hub {
   bool closed() const override { return closed_; }
   void handle(int rank, wire::Message& message);
   void handle(const RankSet& ranks, wire::Vote& vote);
-  void record_ready(int rank, const wire::Request& request);
-  void record_release(const wire::Operation& operation);
+  void record_ready(int rank, const wire::Request* request, uint32_t id,
+                    std::chrono::steady_clock::time_point now);
+  void record_release(const wire::Operation& operation, std::chrono::steady_clock::time_point now);
   void log_release(const Negotiation::Release& release) const;
   void operation_done_by(int rank);
   bool rank_0_is_busy();

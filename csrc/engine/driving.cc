@@ -124,12 +124,19 @@ bool Engine::sleep_as_driver(double seconds) {
 int Engine::wait(Task& task, double seconds) {
   if (task.finished()) return HVD_OK;
   const bool recorded = recorder_.active();
-  if (recorded) recorder_.wait(true, task.request, task.handle);
   const uint64_t begin = now_ns();
+  if (recorded) record_wait(RecordKind::kWaitBegin, task, begin);
   const int code = wait_as_driver(task, seconds);
-  metrics_.blocked_ns.add(now_ns() - begin);
-  if (recorded) recorder_.wait(false, task.request, task.handle);
+  const uint64_t end = now_ns();
+  metrics_.blocked_ns.add(end - begin);
+  if (recorded) record_wait(RecordKind::kWaitEnd, task, end);
   return code;
+}
+
+void Engine::record_wait(RecordKind kind, const Task& task, uint64_t time) {
+  const uint32_t name = task.recorded != 0 ? task.recorded : recorder_.names().of(task.request, 0);
+  recorder_.add(time, kind, name, {0, static_cast<uint16_t>(task.request.process_set), 0}, thread_number(), 0,
+                static_cast<uint64_t>(task.handle));
 }
 
 int Engine::wait_as_driver(Task& task, double seconds) {

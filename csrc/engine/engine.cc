@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -158,11 +159,11 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
     handles_.emplace(*handle, task);
     (task->sent_as != 0 ? metrics_.cache_hits : metrics_.cache_misses).bump();
     if (recorder_.active()) {
-      Recorder::Moment moment(recorder_);
-      moment.add(RecordKind::kSubmit, moment.name(task->request),
-                 {0, static_cast<uint16_t>(task->request.process_set), 0},
-                 static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
-                 static_cast<uint64_t>(*handle));
+      task->recorded = recorder_.names().of(task->request, task->sent_as);
+      recorder_.add(task->submitted, RecordKind::kSubmit, task->recorded,
+                    {0, static_cast<uint16_t>(task->request.process_set), 0},
+                    static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
+                    static_cast<uint64_t>(*handle));
     }
     frame = task->sent_as != 0 ? wire::encode_id(MessageType::kCached, task->sent_as)
                                : wire::encode_request(task->request);
@@ -352,17 +353,21 @@ void Engine::run_operation(wire::Operation& operation) {
     }
   }
   const OperationNumber number = numbers_.next(operation.process_set);
-  if (recorder_.active()) record_run(number, tasks);
   const uint64_t begin = now_ns(), bytes = operation_bytes(tasks);
+  std::optional<RecordedCourse> course;
+  if (recorder_.active()) {
+    record_run(number, tasks, begin, bytes);
+    course.emplace(recorder_, number, recorded_name(tasks.front()));
+  }
   recent_.begin(tasks.front().agreement, tasks.size(), bytes, begin);
   Status status = executor_.run(tasks);
   const uint64_t end = now_ns();
   count_run(tasks, bytes, begin, end);
-  if (recorder_.active()) {
-    Recorder::Moment moment(recorder_);
-    const Request& first = tasks.front().agreement->common;
-    moment.add(RecordKind::kRunEnd, moment.name(first), number, 0, bytes,
-               static_cast<uint64_t>(int64_t{status.code()}));
+  if (course) {
+    recorder_.add(end, RecordKind::kRunEnd, recorded_name(tasks.front()), number,
+                  static_cast<uint16_t>(course->algorithm()), bytes,
+                  static_cast<uint64_t>(int64_t{status.code()}));
+    course.reset();
   }
   if (!status.ok()) {
     abort_->raise(status);
@@ -402,15 +407,19 @@ void Engine::count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint6
   metrics_.tensors_per_operation.add_to_sum(tensors);
 }
 
-void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks) {
-  Recorder::Moment moment(recorder_);
-  const Request& first = tasks.front().agreement->common;
-  moment.add(RecordKind::kRunBegin, moment.name(first), number, static_cast<uint16_t>(first.kind),
-             operation_bytes(tasks), tasks.size());
+uint32_t Engine::recorded_name(const AgreedTask& task) {
+  if (task.task && task.task->recorded != 0) return task.task->recorded;
+  return recorder_.names().of(task.agreement->common, task.agreement->id);
+}
+
+void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks, uint64_t begin,
+                        uint64_t bytes) {
+  recorder_.add(begin, RecordKind::kRunBegin, recorded_name(tasks.front()), number,
+                static_cast<uint16_t>(tasks.front().agreement->common.kind), bytes, tasks.size());
   for (const AgreedTask& each : tasks)
-    moment.add(RecordKind::kTensor, moment.name(each.agreement->common), number, 0,
-               request_bytes(each.agreement->common),
-               static_cast<uint64_t>(each.task ? each.task->handle : 0));
+    recorder_.add(begin, RecordKind::kTensor, recorded_name(each), number, 0,
+                  tasks.size() == 1 ? bytes : request_bytes(each.agreement->common),
+                  static_cast<uint64_t>(each.task ? each.task->handle : 0));
 }
 
 std::shared_ptr<Task> Engine::take_pending(const std::string& key) {

@@ -111,6 +111,11 @@ class Engine {
 
   Remembered* to_meet_for(const hvd_request& request, uint32_t* id);
   bool await_meeting(uint64_t begin);
+  struct Moments {
+    uint64_t begin, start, end;  // when it was called, all had come, and it was done
+  };
+  void record_meeting(const wire::Request& common, uint32_t id, OperationNumber number,
+                      const Moments& moments, uint64_t bytes);
   Status check_restrictions(const wire::Request& request);
   void announce(const std::vector<uint8_t>& frame);
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
@@ -126,7 +131,10 @@ class Engine {
   bool is_to_report(const wire::Operation& operation) const;
   void run_operation(wire::Operation& operation);
   void log_process_set(const wire::Agreement& agreement) const;
-  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks);
+  uint32_t recorded_name(const AgreedTask& task);
+  void record_run(OperationNumber number, const std::vector<AgreedTask>& tasks, uint64_t begin,
+                  uint64_t bytes);
+  void record_wait(RecordKind kind, const Task& task, uint64_t time);
   std::shared_ptr<Task> take_pending(const std::string& key);
   void resend(uint32_t id);
   void begin_closing(const std::string& reason);

@@ -69,10 +69,12 @@ class Meeting {
   void go_away() { place_->away.fetch_add(1, std::memory_order_acq_rel); }
   void come_back() { place_->away.fetch_sub(1, std::memory_order_acq_rel); }
 
-  // Comes with operation `id` (not 0) and what write() puts into its room. One meeting at a time.
+  // Comes at the time `now` with operation `id` (not 0) and what write() puts into its room. One meeting at a
+  // time.
   template <class Write>
-  void come(uint32_t id, Write write) {
+  void come(uint32_t id, uint64_t now, Write write) {
     Slot& mine = slot(place_->word.load(std::memory_order_acquire), rank_);
+    mine.since = now;
     write(mine.room);
     come_with(mine, id);
   }
@@ -81,6 +83,7 @@ class Meeting {
   Met leave();
   // What everybody came with, after kAgreed, until this rank comes to the next meeting.
   std::byte* room(int rank) { return slot(then_, rank).room; }
+  uint64_t since(int rank) { return slot(then_, rank).since; }
   // After kAgreed: moves to another processor if this one has too many ranks.
   void keep_apart();
 
@@ -92,6 +95,7 @@ class Meeting {
   struct alignas(128) Slot {
     std::atomic<uint32_t> id;
     std::atomic<int> processor;  // where the rank ran when it came: a hint
+    uint64_t since;              // when it came
     alignas(64) std::byte room[kRoom];
   };
 

@@ -9,12 +9,14 @@ namespace hvd {
 
 // horovod/timeline/trace.py tells what the fields of each kind mean.
 enum class RecordKind : uint16_t {
+  kNone = 0,
   kSubmit = 1,
   kReady = 2,
   kRelease = 3,
   kRunBegin = 4,
   kTensor = 5,
   kRunEnd = 6,
+  kPhase = 7,
   kWaitBegin = 9,
   kWaitEnd = 10,
   kStep = 11,

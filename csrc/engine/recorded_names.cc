@@ -7,7 +7,14 @@
 
 namespace hvd {
 
-uint32_t RecordedNames::of(const wire::Request& request) {
+uint32_t RecordedNames::look_up(const wire::Request& request, uint32_t id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t number = of_text(request);
+  if (id != 0) by_id_[id % by_id_.size()].store(uint64_t{id} << 32 | number, std::memory_order_release);
+  return number;
+}
+
+uint32_t RecordedNames::of_text(const wire::Request& request) {
   const int32_t kind = request.kind == HVD_ALLREDUCE && request.op == ReduceOp::kAdasum
                            ? int32_t{RecordedName::kAdasum}
                            : request.kind;
@@ -32,11 +39,13 @@ uint32_t RecordedNames::of(const wire::Request& request) {
 }
 
 uint32_t RecordedNames::of(const std::string& name) const {
+  std::lock_guard<std::mutex> lock(mutex_);
   auto found = operations_.find(name);
   return found == operations_.end() ? 0 : found->second.front().number;
 }
 
 uint32_t RecordedNames::of_mark(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
   auto found = marks_.find(name);
   if (found != marks_.end()) return found->second;
   RecordedName mark;
@@ -47,11 +56,16 @@ uint32_t RecordedNames::of_mark(const std::string& name) {
   return number;
 }
 
+std::vector<RecordedName> RecordedNames::since(size_t count) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {names_.begin() + static_cast<ptrdiff_t>(count), names_.end()};
+}
+
 uint32_t RecordedNames::add(RecordedName name) {
-  if (last_ == kNames) return 0;
-  name.number = ++last_;
-  fresh_.push_back(std::move(name));
-  return last_;
+  if (names_.size() == kNames) return 0;
+  name.number = static_cast<uint32_t>(names_.size()) + 1;
+  names_.push_back(std::move(name));
+  return names_.back().number;
 }
 
 }  // namespace hvd

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/thread.h"
+#include "base/turns.h"
 #include "engine/json_array_file.h"
 #include "engine/record_file.h"
 #include "engine/timeline.h"
@@ -45,7 +46,7 @@ struct Recorder::Files {
 
 Recorder::Recorder(RecordedRank rank, int64_t buffer, const Log& log)
     : rank_(std::move(rank)),
-      capacity_(std::max<size_t>(static_cast<size_t>(buffer) / sizeof(Record), 16)),
+      buffer_(static_cast<size_t>(std::max<int64_t>(buffer, 0))),
       log_(log),
       origin_(now_ns()),
       epoch_(static_cast<int64_t>(nanoseconds(CLOCK_REALTIME) / 1000)) {}
@@ -73,18 +74,15 @@ Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
   }
   path_ = path;
   files_ = std::move(files);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    records_.clear();
-    records_.reserve(capacity_);
-    names_ = {};
-    lost_ = 0;
-    recording_ = true;
-    stopping_ = false;
-  }
-  Moment(*this).add(RecordKind::kWorld, 0, {}, 0, static_cast<uint64_t>(rank_.size));
+  if (!ring_) ring_ = std::make_unique<RecordRing>(buffer_);
+  std::vector<Record> late;  // of threads that had not noticed the last stop
+  ring_->take(&late);
+  lost_ = 0;
+  stopping_ = false;
+  marks_cycles_ = mark_cycles;
+  add(now_ns(), RecordKind::kWorld, 0, {}, 0, static_cast<uint64_t>(rank_.size));
   writer_ = start_thread("hvd-recorder", [this] { write_until_stopped(); });
-  active_.store(true, std::memory_order_relaxed);
+  active_.store(true, std::memory_order_release);
   return {};
 }
 
@@ -97,10 +95,9 @@ void Recorder::stop(const std::string& reason) {
 void Recorder::stop_writer(const std::string& reason) {
   if (!writer_.joinable()) return;
   active_.store(false, std::memory_order_relaxed);
-  if (!reason.empty()) Moment(*this).add(RecordKind::kAbort, 0, {});
+  if (!reason.empty()) add(now_ns(), RecordKind::kAbort, 0, {});
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    recording_ = false;
     stopping_ = true;
   }
   changed_.notify_all();
@@ -113,18 +110,11 @@ void Recorder::stop_writer(const std::string& reason) {
   files_.reset();
 }
 
-void Recorder::Moment::add(RecordKind kind, uint32_t name, OperationNumber number, uint16_t extra,
-                           uint64_t bytes, uint64_t argument) {
-  if (!recorder_.recording_) return;
-  std::vector<Record>& records = recorder_.records_;
-  if (records.size() + 2 >= recorder_.capacity_) {  // the last ones are the writer's
-    recorder_.lost_++;
-    recorder_.dropped_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  records.push_back(
-      {time_, number.operation, number.set, number.generation, name, kind, extra, bytes, argument});
-  if (records.size() == recorder_.capacity_ / 2) recorder_.changed_.notify_one();
+// The writer should hurry, or was not quick enough.
+void Recorder::full(RecordRing::Added added) {
+  if (added == RecordRing::Added::kHalf) return changed_.notify_one();
+  lost_.fetch_add(1, std::memory_order_relaxed);
+  dropped_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Recorder::mark(const std::string& name, int phase, uint64_t step) {
@@ -132,41 +122,45 @@ void Recorder::mark(const std::string& name, int phase, uint64_t step) {
                                   RecordKind::kStep};
   const bool is_step = phase == 3;
   const uint64_t argument = is_step ? processor_ns() : thread_number();
-  Moment moment(*this);
-  moment.add(kinds[phase], moment.mark(name), {}, 0, is_step ? step : 0, argument);
+  add(now_ns(), kinds[phase], names_.of_mark(name), {}, 0, is_step ? step : 0, argument);
 }
 
 void Recorder::clock(int peer, int64_t offset, uint64_t round_trip) {
-  Moment(*this).add(RecordKind::kClock, 0, {}, static_cast<uint16_t>(peer), round_trip,
-                    static_cast<uint64_t>(offset));
-}
-
-void Recorder::wait(bool begins, const wire::Request& request, int64_t handle) {
-  Moment moment(*this);
-  moment.add(begins ? RecordKind::kWaitBegin : RecordKind::kWaitEnd, moment.name(request),
-             {0, static_cast<uint16_t>(request.process_set), 0}, thread_number(), 0,
-             static_cast<uint64_t>(handle));
+  add(now_ns(), RecordKind::kClock, 0, {}, static_cast<uint16_t>(peer), round_trip,
+      static_cast<uint64_t>(offset));
 }
 
 // ---- the writer
 
 void Recorder::write_until_stopped() {
+  stand_back();  // the ranks need the processors
   std::vector<Record> taken;
-  taken.reserve(capacity_);
+  size_t names = 0;
   for (bool stopping = false; !stopping;) {
-    std::vector<RecordedName> names;
-    taken.clear();
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait_for(lock, kInterval, [this] { return stopping_ || records_.size() >= capacity_ / 2; });
+      if (!stopping_) changed_.wait_for(lock, kInterval);  // woken early by nothing: it just writes less
       stopping = stopping_;
-      if (lost_ > 0)
-        records_.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, std::exchange(lost_, 0)});
-      records_.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kProcessor, 0, 0, processor_ns()});
-      std::swap(taken, records_);
-      names = names_.take_fresh();
     }
-    write(taken, names);
+    taken.clear();
+    ring_->take(&taken);
+    if (stopping) take_last(&taken);
+    if (const uint64_t lost = lost_.exchange(0))
+      taken.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, lost});
+    taken.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kProcessor, 0, 0, processor_ns()});
+    // After the records: what they refer to is there by now.
+    const std::vector<RecordedName> fresh = names_.since(names);
+    names += fresh.size();
+    write(taken, fresh);
+  }
+}
+
+// A thread may be about to complete one; but it may also have been stopped there.
+void Recorder::take_last(std::vector<Record>* taken) {
+  const uint64_t limit = now_ns() + 100'000'000;
+  while (!ring_->empty() && now_ns() < limit) {
+    std::this_thread::yield();
+    ring_->take(taken);
   }
 }
 

@@ -234,7 +234,7 @@ TEST(threads_agree_on_the_same_and_read_what_all_came_with) {
       const bool different = operation % 97 == 0 && index == 1;
       Met met = Met::kParted;
       if (random() % 16 != 0 && !meeting.somebody_is_away()) {
-        meeting.come(different ? 2 : 1, [&](std::byte* room) {
+        meeting.come(different ? 2 : 1, static_cast<uint64_t>(operation), [&](std::byte* room) {
           const int value = operation * kRanks + index;
           std::memcpy(room, &value, sizeof value);
         });
@@ -251,6 +251,7 @@ TEST(threads_agree_on_the_same_and_read_what_all_came_with) {
           int value = 0;
           std::memcpy(&value, meeting.room(other), sizeof value);
           CHECK(value == operation * kRanks + other);
+          CHECK(meeting.since(other) == static_cast<uint64_t>(operation));
         }
         agreed++;
       } else {  // as if the coordinator released it

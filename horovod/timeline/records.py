@@ -17,7 +17,7 @@ MAGIC = b"HVDPART1"
 HEADER, NAMES, RECORDS, END = 1, 2, 3, 4
 
 SUBMIT, READY, RELEASE, RUN_BEGIN, TENSOR, RUN_END = range(1, 7)
-PHASE_BEGIN, PHASE_END, WAIT_BEGIN, WAIT_END, STEP = range(7, 12)
+PHASE, _, WAIT_BEGIN, WAIT_END, STEP = range(7, 12)
 MARK_BEGIN, MARK_END, MARK, CLOCK, WORLD, CYCLE, FAILED, DROPPED, ABORT, PROCESSOR = range(12, 22)
 
 KINDS = (
@@ -31,8 +31,10 @@ KINDS = (
     "ADD_PROCESS_SET",
     "REMOVE_PROCESS_SET",
 )
-ALGORITHMS = ("unknown", "once", "pipelined", "whole", "shared", "blocks", "copy")
-PHASES = ("", "copy in", "within the host", "network", "share out")
+# By the numbers of csrc/comm/course.h, which tells what they mean; nothing: no data moved.
+ALGORITHMS = ("", "once", "pipelined", "whole", "shared", "direct", "relayed", "hosts", "blocks")
+PHASES = ("", "within the host", "network", "share out")
+NETWORK = 2
 
 _BLOCK = struct.Struct("<III")
 _NAME = struct.Struct("<IBBBBHH")
@@ -171,12 +173,19 @@ def _name_bytes(number: int, name: Name) -> bytes:
 
 
 def worlds(parts: Iterable[Part]) -> list[dict[int, Part]]:
-    """The parts by world and rank.
+    """The parts by world and rank: the generations of an elastic job in their order."""
+    generations: dict[int, list[Part]] = {}
+    for part in parts:
+        generations.setdefault(int(part.header.get("generation", 0)), []).append(part)
+    return [world for number in sorted(generations) for world in _worlds(generations[number])]
+
+
+def _worlds(everyone: list[Part]) -> list[dict[int, Part]]:
+    """Those of one launch of the processes.
 
     A process counts only its own worlds, and one that came later began at zero. So each part goes
     to that of rank 0's whose time, by the wall clocks, it shares most.
     """
-    everyone = list(parts)
     firsts = sorted((part for part in everyone if part.rank == 0), key=lambda part: _span(part)[0])
     if not firsts:  # rank 0's file is missing: the rest as it is
         by_number: dict[int, dict[int, Part]] = {}
