@@ -88,6 +88,17 @@ def test_a_host_that_was_cut_off_comes_back_with_new_processes(
     hosts.wait_until_empty()
 
 
+def test_the_launcher_is_on_a_machine_of_its_own(hosts: Hosts, tmp_path: Path) -> None:
+    flags = ["-np", "2", "--min-np", "1", "-H", "host2:1,host3:1"]
+    with contextlib.closing(StepsJob(tmp_path, *flags, on=hosts, env=PATIENCE)) as job:
+        members = job.under_way(2)
+        assert [note["host"] for note in members] == ["host2", "host3"]
+        os.kill(members[0]["pid"], signal.SIGKILL)
+        assert [note["pid"] for note in job.world(1)] == [members[1]["pid"]]
+        assert job.end()[0]["history"] == [2, 1]
+    hosts.wait_until_empty()
+
+
 def test_a_link_that_fails_for_some_seconds_costs_no_host(hosts: Hosts, tmp_path: Path) -> None:
     """Less than HOROVOD_HOST_TIMEOUT_SECONDS, which is 10."""
     flags = ["-np", "2", "--min-np", "1", "-H", "host1:1,host2:1"]
