@@ -183,6 +183,7 @@ def test_partition(hosts: Hosts, running: Running) -> None:
     try:
         # The ranks and the agent on the lost host give up by themselves, in sight of nobody.
         wait_until(lambda: not hosts.pids(3) or only_sshd(hosts, 3), 40, "host3 goes on without the others")
+        assert time.monotonic() - since < ON_SILENCE + 1 + running.allowance(since)
         result = running.job.finish()
     finally:
         hosts.mend(3)

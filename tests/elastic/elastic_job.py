@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections import defaultdict
@@ -64,6 +65,7 @@ class Training:
             },
         )
         self.output = ""
+        self.over = 0.0  # when it had ended
 
     def __enter__(self) -> Training:
         return self
@@ -80,6 +82,7 @@ class Training:
     def finish(self, seconds: float = LIMIT) -> int:
         """Waits for the end, and returns the exit code. Nothing may be left of the job."""
         result = self.launcher.finish_all(seconds, self.notes)
+        self.over = time.time()
         self.output = result.stdout + result.stderr
         return result.returncode
 
@@ -110,6 +113,14 @@ class Training:
 
     def sizes(self) -> list[int]:
         return [note["size"] for note in self.notes("epoch")]
+
+    def ended(self, name: str) -> str:
+        """How the last process of a slot, as `localhost[0]`, has ended."""
+        found = re.findall(
+            rf"^horovodrun: {re.escape(name)} ((?:exited|was ended).*)$", self.output, re.MULTILINE
+        )
+        assert found, f"nothing is known of the end of {name}"
+        return str(found[-1])
 
     def check(self) -> None:
         """What is true of every training that ends well."""

@@ -17,6 +17,7 @@ class Model:
         self.now = 100.0
         self.state = State(Limits(**limits), self.now)
         self.decisions: list[Decision] = []  # all that said something
+        self.befores: list[State] = []  # what was known when each was made
         self.agents = agents  # whether they answer at once
         self.next_worker = 1
         self.jitter = 0.0
@@ -38,6 +39,7 @@ class Model:
             decision = membership(self.now, self.state)
             if decision.stop is not None:
                 self.decisions.append(decision)
+                self.befores.append(self.state)
                 return self
             started = {}
             for slot in decision.start:
@@ -55,6 +57,7 @@ class Model:
                 assert not (decision.agents or decision.release or decision.dismiss), decision
                 return self
             self.decisions.append(decision)
+            self.befores.append(before)
         raise AssertionError(f"never settles: {membership(self.now, self.state)}")
 
     @property

@@ -39,6 +39,8 @@ def note(path: str, **what: object) -> None:
 
 
 def main(stop: str, notes: str, framework: str) -> None:
+    if int(os.environ["HOROVOD_START_RANK"]) > 0:
+        time.sleep(float(os.environ.get("SLOW_START", "0")))
     hvd.init()
     trained = TRAINED[framework]()
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from horovod.runner.agent.agent import SAME_SIGNAL
 from horovod.runner.agent.frames import Frame, Kind
 from horovod.runner.launcher.agent_process import AgentProcess, start_local
 from horovod.runner.plan.job_plan import HostPlan
@@ -153,7 +154,10 @@ def test_sigterm_is_a_warning(staying: Callable[..., Staying]) -> None:
     os.kill(agent.agent.process.pid, signal.SIGTERM)
     agent.until(lambda: bool(agent.said(Kind.LEAVING)), "the warning")
     assert json.loads(agent.said(Kind.LEAVING)[0]) == {"seconds": 30.0, "why": "SIGTERM"}
-    assert all(map(alive, pids))
+    for pid in (agent.agent.process.pid, agent.pid()):  # for every process: the same one
+        os.kill(pid, signal.SIGTERM)
+    time.sleep(SAME_SIGNAL)
+    assert all(map(alive, pids)) and not agent.over
     os.kill(agent.agent.process.pid, signal.SIGTERM)
     agent.until(lambda: agent.over, "the end after the second one")
     assert not any(map(alive, pids))

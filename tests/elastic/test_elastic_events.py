@@ -64,6 +64,39 @@ def test_a_reset_in_all_that_watches(tmp_path: Path) -> None:
     assert (reset["generation"], reset["size"]) == (2, 2) and "127.0.0.1[0]" in reset["reason"]
 
 
+def test_the_events_file_tells_who_failed_and_what_took_how_long(tmp_path: Path) -> None:
+    with contextlib.closing(
+        StepsJob(tmp_path, "-np", "3", "--min-np", "2", "-H", "localhost:2,127.0.0.1:1")
+    ) as job:
+        before = job.under_way(3)
+        os.kill(before[2]["pid"], signal.SIGKILL)
+        job.world(2)
+        job.end()
+        first, second = job.events("generation")
+        assert first["culprit"] is None and first["previous"] == [] and first["detect"] == 0
+        assert [member["pid"] for member in first["members"]] == [note["pid"] for note in before]
+        assert second["culprit"] == "127.0.0.1[0]" and "127.0.0.1[0]" in second["reason"]
+        assert [(each["name"], each["rank"], each["code"]) for each in second["failures"]] == [
+            ("127.0.0.1[0]", 2, -9)
+        ]
+        names = ("host", "slot", "rank", "pid")
+        assert [tuple(each[name] for name in names) for each in second["members"]] == [
+            ("localhost", 0, 0, before[0]["pid"]),
+            ("localhost", 1, 1, before[1]["pid"]),
+        ]
+        assert [each["rank"] for each in second["previous"]] == [0, 1, 2]
+        assert set(second["hosts"]) == {"localhost", "127.0.0.1"} and all(second["hosts"].values())
+        assert second["sync"] is True and second["source"] in (0, 1) and second["commit"] > 0
+        assert 0 <= second["detect"] < 10 and 0 <= second["decide"] < 10
+        assert [event["generation"] for event in job.events("ready")] == [1, 2]
+        for event in job.events("ready"):
+            assert event["connect"] > 0
+        for stage in ("connect", "sync"):
+            timings = job.events("timing", generation=2, stage=stage)
+            assert sorted(each["rank"] for each in timings) == [0, 1], stage
+            assert all(each["seconds"] >= 0 for each in timings)
+
+
 def test_failures_are_in_the_log(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path)}
     hosts = ["-np", "2", "--min-np", "1", "-H", "localhost:1,127.0.0.1:1"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 from runner_util import Launcher, wait_until
+from steps_job import StepsJob
 from util_paths import ROOT
 
 from horovod.runner.elastic.events import Events
@@ -90,13 +93,30 @@ def test_words(tmp_path: Path) -> None:
     assert "generation 1: 2 ranks on localhost:1, 127.0.0.1:1; the start of the job" in result.stderr
 
 
+def test_words_of_waiting_and_of_a_reset(tmp_path: Path) -> None:
+    hosts, new = tmp_path / "hosts", tmp_path / "new"
+    hosts.write_text("localhost:1\n")
+    flags = ["-np", "2", "--min-np", "1", "--host-discovery-script", f"cat {hosts}", "--log-level", "info"]
+    with contextlib.closing(StepsJob(tmp_path, *flags)) as job:
+        job.until(lambda: "horovodrun: wait for available slots: 2\n" in job.output, "waiting for slots")
+        new.write_text("localhost:1\n127.0.0.1:1\n")
+        new.rename(hosts)
+        job.under_way(2)
+        new.write_text("localhost:1\n127.0.0.1:0\n")  # takes it away
+        new.rename(hosts)
+        job.world(1)
+        job.end()
+        assert "horovodrun: reset workers: 1\n" in job.output
+        assert "generation 2: 1 rank on localhost:1 (were 2); 127.0.0.1 was taken away" in job.output
+
+
 def test_all_fail() -> None:
     """The first one is named by host and slot, with its code and the end of its stderr."""
     job = Launcher(*TWO, "--log-level", "info", "sh", "-c", "echo no >&2; exit 7")
     result = job.finish()
     assert result.returncode == 7
     assert "blacklist failing host: " in result.stderr
-    assert "-> stop running" in result.stderr
+    assert re.search(r"failure count == [12] -> stop running", result.stderr)
     assert "Horovod detected that one or more processes exited with non-zero status" in result.stderr
     assert "Process name: localhost[0]\nExit code: 7\n" in result.stderr or (
         "Process name: 127.0.0.1[0]\nExit code: 7\n" in result.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 from elastic_job import A, B, Training
+from util_lag import Lag
 
 Start = Callable[..., Training]
 
@@ -44,8 +46,7 @@ def test_grows_and_loses_its_first_host(start: Start, framework: str) -> None:
     """Row 1."""
     job = grown_and_shrunk(start, framework, 2)
     assert job.notes("epoch")[-1]["rendezvous"] == 3
-    first = job.events("generation")[0]["members"][0]
-    assert f"{A}[0] ended" in job.output or first["pid"] not in {note["pid"] for note in job.notes("end")}
+    assert [job.ended(f"{A}[{slot}]") for slot in (0, 1)] == ["exited with code 0"] * 2
 
 
 @every_framework
@@ -64,6 +65,7 @@ def test_a_host_leaves(start: Start, framework: str) -> None:
     assert job.notes("epoch")[-1]["rendezvous"] == 2
     job.check_nothing_was_repeated()
     assert {note["sync"] for note in job.notes("begin", generation=2)} == {False}
+    assert [job.ended(f"{B}[{slot}]") for slot in (0, 1)] == ["exited with code 0"] * 2
 
 
 @every_framework
@@ -113,12 +115,15 @@ def test_a_discovery_script_that_fails_for_a_while(start: Start, framework: str)
         job.succeed()
         assert job.sizes() == [2, 2, 2]
         assert len(job.events("generation")) == 1
+        assert job.output.count("the last answer counts") == 1
 
 
-def test_a_discovery_script_that_fails_at_once(start: Start) -> None:
+def test_a_discovery_script_that_fails_at_once(start: Start, lag: Lag) -> None:
     """Row 13, second part: nothing is started."""
+    began = time.monotonic()
     job = start("torch", "-np", "2", "--min-np", "2", hosts="", script="#!/bin/sh\necho sorry >&2\nexit 3\n")
     assert job.finish(20) == 1
+    assert time.monotonic() - began <= 2 + lag.allowance_since(began)
     assert "Failed to execute discovery script" in job.output and "sorry" in job.output
     assert not job.notes()
 
@@ -136,3 +141,4 @@ def test_slots_of_one_host_come_and_go(start: Start, framework: str) -> None:
         places.setdefault(note["pid"], set()).add(note["local_rank"])
     assert all(len(each) == 1 for each in places.values())
     assert [note["local_rank"] for note in job.notes("begin", generation=3)] == [0]
+    assert [job.ended(f"{A}[{slot}]") for slot in (1, 2, 3)] == ["exited with code 0"] * 3

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from steps_job import StepsJob
+from util_lag import Lag
 
 A, B = "localhost", "127.0.0.1"  # one machine that plays two
 
@@ -37,6 +38,25 @@ def test_a_stopped_rank_is_left_behind(tmp_path: Path, victim: int) -> None:
         assert len(ends) == 2 and ends[0]["history"] == [4, 2]
 
 
+def test_nobody_waits_for_a_newcomer_that_starts_slowly(tmp_path: Path, lag: Lag) -> None:
+    """The ranks go on until it is ready, and the change itself takes no second."""
+    began = time.monotonic()
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"{A}:1\n")
+    flags = ["-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}"]
+    with contextlib.closing(StepsJob(tmp_path, *flags, env={"SLOW_START": "3"})) as job:
+        job.under_way(1)
+        (tmp_path / "new").write_text(f"{A}:1\n{B}:1\n")
+        (tmp_path / "new").rename(hosts)
+        at = time.time()
+        grown = job.world(2)
+        (notice,) = job.events("notice")
+        assert notice["time"] - at > 3, "the first rank was interrupted too early"
+        assert max(note["time"] for note in grown) - notice["time"] <= 1 + lag.allowance_since(began)
+        assert grown[0]["step"] > 50, "it did not go on meanwhile"
+        assert len(job.end()) == 2
+
+
 def agent_of(job: StepsJob, pid: int) -> psutil.Process:
     """The agent that has started a worker."""
     parent = psutil.Process(pid).parent()
@@ -44,14 +64,18 @@ def agent_of(job: StepsJob, pid: int) -> psutil.Process:
     return parent
 
 
-@pytest.mark.parametrize("whom", ["agent", "worker"])
+@pytest.mark.parametrize("whom", ["agent", "worker", "everyone"])
 def test_a_host_that_is_warned_leaves_in_order(tmp_path: Path, whom: str) -> None:
     flags = ["-np", "4", "--min-np", "2", "-H", f"{A}:2,{B}:2", "--preemption-grace", "30"]
     with contextlib.closing(StepsJob(tmp_path, *flags)) as job:
         members = job.world(4)
         leaving = [psutil.Process(note["pid"]) for note in members if note["host"] == B]
         agent = agent_of(job, leaving[0].pid)
-        os.kill(agent.pid if whom == "agent" else leaving[0].pid, signal.SIGTERM)
+        guardian = agent.parent()
+        assert guardian is not None
+        warned = {"agent": [agent], "worker": leaving[:1], "everyone": [guardian, agent, *leaving]}
+        for process in warned[whom]:
+            process.send_signal(signal.SIGTERM)
         survivors = job.world(2)
         stayed = [note for note in members if note["host"] == A]
         assert [note["pid"] for note in survivors] == [note["pid"] for note in stayed]

@@ -266,7 +266,8 @@ class Config(WithoutEffect):
         10.0,
         FAILURE,
         "Silence after which a rank of another host is given up: it is stopped or cut off. A network that "
-        "fails for less does not end the job.",
+        "fails for less does not end the job. horovodrun and its agents give a silent machine up a second or "
+        "two later.",
         unit="s",
         minimum=0.2,
         exclusive=True,

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 KEEP_ZOMBIE = 0.3
 ORPHANED_KILL_AFTER = 0.5  # seconds from SIGTERM to SIGKILL when the launcher is gone
 TICK = 0.03  # seconds between two looks at /proc while ending processes
+# Seconds in which SIGTERM counts once: Slurm sends it to the guardian, too, which passes it on
+SAME_SIGNAL = 1.0
 DRAIN = 1.0  # seconds for the rest of the output once every process has ended
 _CROWD = 4  # workers per processor above which they are let run only when all have been started
 _CHUNK = 1 << 16
@@ -68,7 +70,7 @@ class Agent:
         self._planned = False
         self._plan: HostPlan | None = None  # if it stays
         self._ending: dict[int, Sweep] = {}  # by process id: workers that end while the others go on
-        self._warned = False  # by a SIGTERM
+        self._warned_at: float | None = None  # by a SIGTERM
         self._leaves_at: float | None = None  # when the job ends here although nobody has said so
         self._grace = Sweep.LEFTOVER_KILL_AFTER
         self._payload: list[bytes] = []
@@ -115,10 +117,13 @@ class Agent:
 
     def _install_signals(self) -> None:
         def stop(number: int, frame: FrameType | None) -> None:
-            if number == signal.SIGTERM and self._plan is not None and not self._warned:
-                self._warned = True
-                return
-            self._stop(time.monotonic(), self._grace)
+            now = time.monotonic()
+            if number == signal.SIGTERM and self._plan is not None:
+                if self._warned_at is None:
+                    self._warned_at = now
+                if now < self._warned_at + SAME_SIGNAL:
+                    return
+            self._stop(now, self._grace)
 
         def wake(number: int, frame: FrameType | None) -> None:
             pass  # the wake-up descriptor does the work
@@ -404,7 +409,7 @@ class Agent:
     def _notice_warning(self, now: float) -> None:
         """SIGTERM to an agent that stays: the launcher takes this host out of the job in order."""
         assert self._plan is not None
-        if self._warned and self._leaves_at is None:
+        if self._warned_at is not None and self._leaves_at is None:
             seconds = self._plan.preemption_grace
             self._leaves_at = now + seconds
             self._reports.put(Kind.LEAVING, json.dumps({"seconds": seconds, "why": "SIGTERM"}))

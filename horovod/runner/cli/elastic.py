@@ -203,6 +203,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
                     grace_period=args.grace_period,
                     term_grace=request.config.term_grace_period,
                     start_timeout=request.config.start_timeout,
+                    host_timeout=request.config.host_timeout_seconds,
                     verbose=args.verbose,
                     cluster=Cluster(frozenset(), key, request.ssh, interfaces),
                     parent=None if payload is None else payload.parent,

@@ -226,6 +226,7 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
             grace_period=args.grace_period,
             term_grace=request.config.term_grace_period,
             start_timeout=request.config.start_timeout,
+            host_timeout=request.config.host_timeout_seconds,
             output_directory=args.output_filename,
             timestamps=args.prefix_timestamp,
             verbose=args.verbose,

@@ -113,6 +113,7 @@ class ElasticAgents(Supervision):
                 launcher=self._server.endpoints,
                 remote=True,
                 seconds=self._plan.manner.start_timeout / 3,
+                host_timeout=self._plan.manner.host_timeout,
             )
             agent.writer.put(Kind.SURVEY, request.to_json())
         else:

@@ -60,6 +60,8 @@ def record(
 
     before = [state.workers[number] for number in state.members]
     asked = [worker.since for worker in before if worker.phase is Phase.ENLISTED]
+    failed = [worker.since for worker in before if worker.phase is Phase.FAILED]
+    last = max(asked, default=now)
     return {
         "generation": generation,
         "members": [described(worker, rank) for rank, worker in enumerate(workers)],
@@ -70,9 +72,11 @@ def record(
             {"name": each.name, "rank": each.rank, "code": each.code, "what": each.what}
             for each in state.failures
         ],
+        "culprit": state.failures[0].name if state.failures else None,
         "commit": max(worker.commit for worker in workers),
         "source": decision.source,
         "sync": decision.sync,
-        # Seconds from the last rank that came to the decision
-        "decide": round(now - max(asked, default=now), 4),
+        # Seconds from the first end or return of a rank to the last return, and to the decision
+        "detect": round(last - min([*asked, *failed], default=last), 4),
+        "decide": round(now - last, 4),
     }

@@ -76,7 +76,8 @@ def membership(now: float, state: State) -> Decision:
     if condemn:  # a decision for itself: it changes what is left
         return Decision(why, now, condemn=condemn)
     if state.finished and state.generation:
-        return Decision(why, math.inf)  # the others are about to end, too
+        # The others are about to end, too, and those that were removed.
+        return Decision(why, min(_leave_until(now, state), default=math.inf))
     slots = changes.eligible(now, state)
     end, dismiss = _unwanted(now, state, slots)
     gone = {number for number, _ in (*end, *dismiss)}
@@ -136,8 +137,10 @@ def _over(now: float, state: State) -> Stop | None:
     if state.finished:
         if waiting:
             return Stop(1, _left_alone(state, running), first)
-        if running or (not state.generation and _unstaffed(now, state)):
+        if running or _leave_until(now, state):
             return None
+        if not state.generation and _unstaffed(now, state):
+            return _out_of_time(now, state, first)
         return Stop(0, "") if first is None else Stop(_shell_code(first.code), "", first)
     alone = _only_on_disk(state)  # then new hosts may still come
     fresh = state.generation == 0 and changes.eligible(now, state)
@@ -170,6 +173,12 @@ def _over(now: float, state: State) -> Stop | None:
         text = f"the job could not be started: {_names(lost)}"
         return Stop(1 if first is None else _shell_code(first.code), text, first)
     return _out_of_time(now, state, first)
+
+
+def _leave_until(now: float, state: State) -> list[float]:
+    """How long those that were told that they are removed may still take, which have not ended."""
+    leaving = [worker.since for worker in state.workers.values() if worker.phase is Phase.LEAVING]
+    return [since + LEAVE_SECONDS for since in leaving if now < since + LEAVE_SECONDS]
 
 
 def _only_on_disk(state: State) -> bool:
@@ -434,8 +443,7 @@ def _staffing(
 def _next_look(now: float, state: State) -> float:
     times = [_patience_ends(state)]
     times += [worker.accused for worker in state.workers.values() if worker.phase in LIVING]
-    leaving = [worker.since for worker in state.workers.values() if worker.phase is Phase.LEAVING]
-    times += [since + LEAVE_SECONDS for since in leaving]
+    times += _leave_until(now, state)
     times += [host.not_before for host in state.hosts.values() if host.slots and host.not_before > now]
     enlisted = [worker.since for worker in state.workers.values() if worker.phase is Phase.ENLISTED]
     if enlisted:

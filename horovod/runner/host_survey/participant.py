@@ -46,6 +46,7 @@ class SurveyRequest:
     launcher: list[Endpoint]
     remote: bool
     seconds: float  # for each of the two rounds
+    host_timeout: float = 10.0  # seconds of silence of the launcher's machine
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -267,7 +268,7 @@ class SurveyParticipant:
 
         def opened(sock: socket.socket, _: Session) -> None:
             self._keepalive = None
-            keep_alive(sock)
+            keep_alive(sock, self._request.host_timeout)
             on_keepalive(sock)
             self._report("listening", self._listening)
 

@@ -14,10 +14,14 @@ from horovod._net.keepalive import keep_alive
 
 
 class HostKeepalives:
-    """By host. Only add() may be called from another thread than the launcher's loop."""
+    """By host. Only add() may be called from another thread than the launcher's loop.
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    A machine is given up soon after it has been silent for ``seconds``.
+    """
+
+    def __init__(self, wake: Callable[[], None], seconds: float) -> None:
         self._wake = wake
+        self._seconds = seconds
         self._arrived: deque[tuple[str, socket.socket]] = deque()
         self._sockets: dict[str, socket.socket] = {}
 
@@ -30,7 +34,7 @@ class HostKeepalives:
         """What to poll, and the host it stands for."""
         while self._arrived:
             host, sock = self._arrived.popleft()
-            keep_alive(sock)
+            keep_alive(sock, self._seconds)
             self.drop(host)
             self._sockets[host] = sock
         return {sock.fileno(): host for host, sock in self._sockets.items()}

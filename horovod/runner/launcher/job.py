@@ -35,6 +35,7 @@ class Job(Supervision):
                 plan.grace_period,
                 plan.term_grace,
                 plan.start_timeout,
+                plan.host_timeout,
                 plan.verbose,
                 plan.cluster,
                 plan.parent,

@@ -49,6 +49,7 @@ class Manner:
     grace_period: float
     term_grace: float
     start_timeout: float
+    host_timeout: float = 10.0  # of silence of another machine
     verbose: bool = False
     cluster: Cluster | None = None
     parent: int | None = None
@@ -75,7 +76,7 @@ class Supervision(ABC):
         self.recorded: list[bytearray] = []  # of other machines: packed parts of a timeline
         self._turns = Turns(_AT_A_TIME)
         self._signals = SignalReceiver()
-        self._keepalives = HostKeepalives(self._signals.wake)
+        self._keepalives = HostKeepalives(self._signals.wake, manner.host_timeout)
         self._parent = manner.parent
         self._stop_at: float | None = None  # when the job is ended unless it has ended by then
         self._kill_agents_at: float | None = None

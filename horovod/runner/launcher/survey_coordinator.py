@@ -68,6 +68,7 @@ class SurveyCoordinator:
             launcher=self.rendezvous.endpoints,
             remote=agent.remote,
             seconds=min(_ROUND_LIMIT, self.plan.start_timeout / 3),
+            host_timeout=self.plan.host_timeout,
         )
         agent.writer.put(Kind.SURVEY, request.to_json())
         agent.writer.flush()

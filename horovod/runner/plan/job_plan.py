@@ -74,6 +74,7 @@ class JobPlan:
     grace_period: float
     term_grace: float
     start_timeout: float
+    host_timeout: float = 10.0
     output_directory: str | None = None
     timestamps: bool = False
     verbose: bool = False
