@@ -45,16 +45,18 @@ void Coordinator::run() {
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
-    const bool relieved = backoff.update(visits_.load());
+    const IdleBackoff::Next next = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
-    if (!relieved) append_polled(&polled);
-    if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
+    const bool listens = next == IdleBackoff::Next::kListen;
+    if (listens) append_polled(&polled);
+    if (ppoll(polled.data(), polled.size(), listens ? nullptr : &moment, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
-    if (relieved) continue;
+    if (next == IdleBackoff::Next::kAway) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
-    release();
+    // That a rank has come is no news: the last one to come would find out as well, as a visitor.
+    backoff.learn(release() || shutting_down_);
   }
 }
 
@@ -204,8 +206,9 @@ bool Coordinator::rank_0_is_busy() {
   return busy();
 }
 
-void Coordinator::release() {
-  if (!negotiation_.has_ready() || shutting_down_) return;
+// False if there was nothing to release.
+bool Coordinator::release() {
+  if (!negotiation_.has_ready() || shutting_down_) return false;
   busy_[0] = rank_0_is_busy();
   std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
@@ -231,6 +234,7 @@ void Coordinator::release() {
       send(rank, frame);
     }
   }
+  return !releases.empty();
 }
 
 // ---- tuning
