@@ -47,7 +47,8 @@ class IdleBackoff {
   }
 
  private:
-  static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000}, kMostPatience{32'000'000};
+  static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000},
+      kMostPatience{32'000'000};
   uint32_t seen_;
   std::chrono::nanoseconds pause_{0};             // zero while listening
   std::chrono::nanoseconds quiet_{0};             // for how long no visit has been seen
