@@ -28,9 +28,9 @@ SECTION = Section(
 ## JAX
 
 `python benchmarks/jax_step.py --write`: contenders in turns in the same two processes, which begin
-each round together; figures are medians over the rounds. *numpy* is the same operation through
-`horovod.numpy`; *plain* is the same training without Horovod, in both processes at the same time
-but each for itself.
+each round together; times are means over the ranks, figures medians over the rounds, each of which
+has 100 steps of training. *numpy* is the same operation through `horovod.numpy`; *plain* is the
+same training without Horovod, in both processes at the same time but each for itself.
 """,
 )
 
@@ -44,7 +44,14 @@ def timed(step: Callable[[], Any], repeats: int) -> float:
 
 def in_turns(rounds: int, repeats: int, *steps: Callable[[], Any]) -> list[float]:
     """The median time of each."""
-    import horovod.jax as hvd
+    return [statistics.median(each) for each in all_times(rounds, repeats, *steps)]
+
+
+def all_times(rounds: int, repeats: int, *steps: Callable[[], Any]) -> list[list[float]]:
+    """Of each in each round: means over the ranks, as those that are not in step do not end together."""
+    import numpy as np
+
+    import horovod.numpy as hvd
 
     times: list[list[float]] = [[] for _ in steps]
     for step in steps:
@@ -53,8 +60,9 @@ def in_turns(rounds: int, repeats: int, *steps: Callable[[], Any]) -> list[float
         for place in range(len(steps)):
             which = (place + number) % len(steps)
             hvd.barrier()
-            times[which].append(timed(steps[which], repeats))
-    return [statistics.median(each) for each in times]
+            own = timed(steps[which], repeats)
+            times[which].append(float(hvd.allreduce(np.array(own), op=hvd.Average)))
+    return times
 
 
 def gradients(rounds: int) -> tuple[float, float]:
@@ -102,8 +110,11 @@ def four_bytes(rounds: int) -> tuple[float, float, float]:
     )
 
 
-def training(rounds: int) -> tuple[float, float]:
-    """A network of 784-512-512-10: the time of a step without and with Horovod."""
+def training(rounds: int) -> tuple[float, float, float]:
+    """A network of 784-512-512-10: the time of a step without and with Horovod, and their quotient.
+
+    A round has so many steps that its end, where one rank may have the machine for itself, matters little.
+    """
     import jax
     import jax.numpy as jnp
     import optax
@@ -141,7 +152,9 @@ def training(rounds: int) -> tuple[float, float]:
         return run
 
     plain, ours = trainer(optax.adam(1e-3)), trainer(hvd.DistributedOptimizer(optax.adam(1e-3)))
-    return tuple(in_turns(rounds, 10, plain, ours))  # type: ignore[return-value]
+    times = all_times(rounds, 100, plain, ours)
+    quotient = statistics.median(one / other for one, other in zip(*times, strict=True))
+    return statistics.median(times[0]), statistics.median(times[1]), quotient
 
 
 def measure(rounds: int) -> str:
@@ -161,10 +174,10 @@ def measure(rounds: int) -> str:
     rows.append(
         f"| 4 bytes on a value | {1e6 * small:.0f} µs | {1e6 * value:.0f} µs | {value / small:.0%} of it | |"
     )
-    plain, ours = training(rounds)
+    plain, ours, quotient = training(rounds)
     rows.append(
         f"| MLP of 0.7 M weights, Adam, batch 256 | plain {1e3 * plain:.2f} ms | {1e3 * ours:.2f} ms | "
-        f"{plain / ours:.0%} of plain | ≥ 90 % |"
+        f"{quotient:.0%} of plain | ≥ 90 % |"
     )
     about = (
         f"2 ranks on {os.cpu_count()} cores, Linux {platform.release()}, JAX {jax.__version__}, Python "
