@@ -169,9 +169,8 @@ bool Coordinator::rank_0_is_busy() {
   return busy();
 }
 
-// False if there was nothing to release.
-bool Coordinator::release() {
-  if (!negotiation_.has_ready() || shutting_down_) return false;
+void Coordinator::release() {
+  if (!negotiation_.has_ready() || shutting_down_) return;
   busy_[0] = rank_0_is_busy();
   std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
@@ -194,7 +193,6 @@ bool Coordinator::release() {
     address_release(branches_, size_, *release.ranks, release.operation,
                     [this](size_t i, const auto& frame) { send(i, frame); });
   }
-  return !releases.empty();
 }
 
 // ---- tuning

@@ -57,7 +57,7 @@ class Coordinator : public Hub {
 
  private:
   void received(size_t channel, const uint8_t* data, size_t size) override;
-  bool act() override { return release() || shutting_down_; }
+  void act() override { release(); }
   int rank_at(size_t channel) const override { return branches_[channel].rank; }
   bool closed() const override { return closed_; }
   void handle(int rank, wire::Message& message);
@@ -68,7 +68,7 @@ class Coordinator : public Hub {
   void log_release(const Negotiation::Release& release) const;
   void operation_done_by(int rank);
   bool rank_0_is_busy();
-  bool release();
+  void release();
   void tune_at_mark();
   void tune_before(const Negotiation::Release& release);
   void change_tuning();

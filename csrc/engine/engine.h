@@ -122,7 +122,7 @@ class Engine {
   void make_hub(Parts& parts);
   void run();
   void run_until_finished();
-  bool drive();
+  void drive();
   short flush_unsent(bool listen = false);
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);

@@ -36,23 +36,23 @@ void Hub::run() {
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
-    const IdleBackoff::Next next = backoff.update(visits_.load());
-    if (!wait(&polled, next == IdleBackoff::Next::kListen, backoff.pause())) continue;
+    const bool relieved = backoff.update(visits_.load());
+    if (!wait(&polled, relieved, backoff.pause())) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
-    if (next == IdleBackoff::Next::kAway) continue;
+    if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
-    backoff.learn(look());
+    look();
   }
 }
 
 // False if a signal ended it.
-bool Hub::wait(std::vector<pollfd>* polled, bool listens, timespec moment) {
+bool Hub::wait(std::vector<pollfd>* polled, bool relieved, timespec moment) {
   const size_t own = polled->size();
-  const bool sleeps = !listens || begin_sleep(polled);
+  const bool sleeps = relieved || begin_sleep(polled);
   timespec limit{};
   const timespec* wait = &limit;
-  if (!listens) {
+  if (relieved) {
     limit = moment;
   } else if (sleeps) {
     Clock::time_point then;
@@ -67,13 +67,13 @@ bool Hub::wait(std::vector<pollfd>* polled, bool listens, timespec moment) {
     }
   }
   const int ready = ppoll(polled->data(), polled->size(), wait, nullptr);
-  if (listens) end_sleep(polled->data() + own);
+  if (!relieved) end_sleep(polled->data() + own);
   return ready >= 0;
 }
 
-bool Hub::look() {
+void Hub::look() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) listen(channel);
-  return act();
+  act();
 }
 
 bool Hub::finished() {

@@ -44,9 +44,8 @@ class Hub {
 
   // All of these are called under the lock.
   virtual void received(size_t channel, const uint8_t* data, size_t size) = 0;
-  // Everything that had arrived was received. Whether there was something to do that is not as well done by
-  // the next visitor: that a rank has come is no news, the last one to come would find out, too.
-  virtual bool act() = 0;
+  // Everything that had arrived was received.
+  virtual void act() = 0;
   // When act() is due although nothing arrives.
   virtual Clock::time_point due() { return Clock::time_point::max(); }
   // The other end is gone. Why is the watch's to find out.
@@ -65,11 +64,11 @@ class Hub {
 
  private:
   void run();
-  bool look();
+  void look();
   void listen(size_t channel);
   bool has_unsent() const;
   bool finished();
-  bool wait(std::vector<pollfd>* polled, bool listens, timespec moment);
+  bool wait(std::vector<pollfd>* polled, bool relieved, timespec moment);
 
   std::vector<wire::Channel> channels_;
   Event stop_;

@@ -37,20 +37,15 @@ void Relay::received(size_t channel, const uint8_t* data, size_t size) {
                                   std::to_string(ranks_[channel]) + ".")
                       .blame(ranks_[channel]));
   if (from_above && wire::type_of(data, size) == wire::MessageType::kClosed) closed_ = true;
-  for (const Combining::Down& down : combining_.take_down()) {
-    send(down.branch, down.frame);
-    passed_down_ = true;
-  }
+  for (const Combining::Down& down : combining_.take_down()) send(down.branch, down.frame);
 }
 
-bool Relay::act() {
+void Relay::act() {
   const Clock::time_point now = Clock::now();
   if (combining_.held_since() <= now - kHeld) combining_.let_go(now - kHeld, now);
-  const std::vector<std::vector<uint8_t>> frames = combining_.take_up();
-  for (const std::vector<uint8_t>& frame : frames) send(ranks_.size() - 1, frame);
+  for (const std::vector<uint8_t>& frame : combining_.take_up()) send(ranks_.size() - 1, frame);
   if (lost_ != Clock::time_point::max() && now >= lost_ + kWatchSpeaksFirst)
     abort_->raise(lost_above(ranks_.back()));
-  return std::exchange(passed_down_, false) || !frames.empty();
 }
 
 Hub::Clock::time_point Relay::due() {

@@ -20,7 +20,7 @@ class Relay : public Hub {
 
  private:
   void received(size_t channel, const uint8_t* data, size_t size) override;
-  bool act() override;
+  void act() override;
   Clock::time_point due() override;
   void lost(size_t channel) override;
   int rank_at(size_t channel) const override { return ranks_[channel]; }
@@ -30,7 +30,7 @@ class Relay : public Hub {
   const std::vector<int> ranks_;  // [channel]
   Combining combining_;
   Clock::time_point lost_ = Clock::time_point::max();  // when the connection above was
-  bool closed_ = false, passed_down_ = false;
+  bool closed_ = false;
 };
 
 // What fails if the rank above is gone and nobody says why.
