@@ -87,8 +87,6 @@ def test_too_few_are_left(start: Start, framework: str, lag: Lag) -> None:
     assert job.finish() != 0
     failed = job.notes("fault")[0]["time"]
     assert 2.0 <= job.over - failed <= 8.0 + lag.allowance_since(began)
-    for name in (f"{B}[0]", f"{B}[1]"):  # by the launcher, at the end
-        assert "signal 15" in job.ended(name) or job.ended(name) == "exited with code 143"
     assert job.output.index("Timed out waiting") > job.output.index("was ended by signal 9")
     assert "Timed out waiting for minimum number of slots to become available" in job.output
     assert job.output.rindex("Horovod detected") > job.output.index("Timed out waiting")
