@@ -45,18 +45,16 @@ void Coordinator::run() {
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
-    const IdleBackoff::Next next = backoff.update(visits_.load());
+    const bool relieved = backoff.update(visits_.load());
     const timespec moment = backoff.pause();
-    const bool listens = next == IdleBackoff::Next::kListen;
-    if (listens) append_polled(&polled);
-    if (ppoll(polled.data(), polled.size(), listens ? nullptr : &moment, nullptr) < 0) continue;
+    if (!relieved) append_polled(&polled);
+    if (ppoll(polled.data(), polled.size(), relieved ? &moment : nullptr, nullptr) < 0) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
-    if (next == IdleBackoff::Next::kAway) continue;
+    if (relieved) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) listen(static_cast<int>(rank));
-    // That a rank has come is no news: the last one to come would find out as well, as a visitor.
-    backoff.learn(release() || shutting_down_);
+    release();
   }
 }
 
@@ -206,9 +204,8 @@ bool Coordinator::rank_0_is_busy() {
   return busy();
 }
 
-// False if there was nothing to release.
-bool Coordinator::release() {
-  if (!negotiation_.has_ready() || shutting_down_) return false;
+void Coordinator::release() {
+  if (!negotiation_.has_ready() || shutting_down_) return;
   busy_[0] = rank_0_is_busy();
   std::vector<Negotiation::Release> releases = negotiation_.release(busy_);
   for (uint32_t id : negotiation_.take_evicted()) {
@@ -234,7 +231,6 @@ bool Coordinator::release() {
       send(rank, frame);
     }
   }
-  return !releases.empty();
 }
 
 // ---- tuning

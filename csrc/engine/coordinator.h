@@ -70,7 +70,7 @@ class Coordinator {
   void log_release(const Negotiation::Release& release) const;
   void operation_done_by(int rank);
   bool rank_0_is_busy();
-  bool release();
+  void release();
   void tune_at_mark();
   void tune_before(const Negotiation::Release& release);
   void change_tuning();

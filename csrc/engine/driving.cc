@@ -30,21 +30,18 @@ void Engine::run() {
 // An application thread that waits is the driver. In a row of blocking calls it is to be so each time without
 // both waking up, so this thread listens only when no such call has come for a moment.
 void Engine::run_until_finished() {
-  using Next = IdleBackoff::Next;
   IdleBackoff backoff(visits_.load());
   while (!finished_ && !abort_->raised()) {
-    const Next next = backoff.update(visits_.load());
-    bool keep_away = next != Next::kListen;
-    if (!keep_away) sleep(true, nullptr);
-    if (next != Next::kAway) {
+    bool keep_away = backoff.update(visits_.load());
+    if (!keep_away) {
+      sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
-      backoff.learn(driver.owns_lock() && drive());
-      if (driver.owns_lock()) {
+      keep_away = !driver.owns_lock();
+      if (!keep_away) {
+        drive();
         driver.unlock();
         // They drive faster: this thread leaves it to the one that comes, who is as good as here.
         if (waiters_.call_one()) visits_.fetch_add(1);
-      } else {
-        keep_away = true;
       }
     }
     const timespec moment = backoff.pause();
@@ -52,20 +49,18 @@ void Engine::run_until_finished() {
   }
 }
 
-// Runs everything that has arrived; false if nothing has. The caller holds driver_mutex_.
-bool Engine::drive() {
-  bool any = false;
+// Runs everything that has arrived. The caller holds driver_mutex_.
+void Engine::drive() {
   try {
     while (!finished_ && !abort_->raised()) {
       const uint8_t* data = nullptr;
       size_t size = 0;
       switch (control_.receive(&data, &size)) {
         case wire::Channel::Received::kFrame:
-          any = true;
           handle(data, size);
           break;
         case wire::Channel::Received::kNothing:
-          return any;
+          return;
         case wire::Channel::Received::kForged:
           abort_->raise(wire::forged("the control connection to rank 0"));
           break;
@@ -82,7 +77,6 @@ bool Engine::drive() {
         Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + ".")
             .blame(rank_));
   }
-  return any;
 }
 
 // Sends what the socket did not take before; POLLOUT if it still does not take all.

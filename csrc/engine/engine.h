@@ -104,7 +104,7 @@ class Engine {
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
   void run();
   void run_until_finished();
-  bool drive();
+  void drive();
   short unsent_events();
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);

@@ -1,8 +1,6 @@
 // A thread that waits for an operation does the background threads' work itself, quicker than they could be
-// woken. They keep away until no such visit has come for a moment, and then wait to be woken by what comes.
-// In a long row of blocking calls even looking for visits disturbs, so the moment grows with the row. And
-// where a visitor is about to do what woke a thread, as in training, where each step ends with a blocking
-// call, it learns to stay away for longer without visits, looking now and then whether it is needed.
+// woken. They keep away until no such visit has come for a moment. In a long row of blocking calls even
+// looking for that disturbs, so the moment grows with the row.
 #pragma once
 
 #include <algorithm>
@@ -14,45 +12,21 @@ namespace hvd {
 
 class IdleBackoff {
  public:
-  enum class Next {
-    kAway,    // for pause(): somebody else is at work
-    kLook,    // do what there is to do, learn() from it, then keep away for pause()
-    kListen,  // wait until there is something to do, do it, learn() from it
-  };
-
   explicit IdleBackoff(uint32_t visits) : seen_(visits) {}
 
-  // To be asked again and again with the number of visits so far.
-  Next update(uint32_t visits) {
+  // To be asked again and again with the number of visits so far. True: keep away for pause().
+  bool update(uint32_t visits) {
     const bool visited = visits != seen_;
     seen_ = visits;
-    quiet_ = visited ? quiet_.zero() : quiet_ + pause_;
-    if (!visited && (pause_ == pause_.zero() || quiet_ >= patience_)) {
-      pause_ = pause_.zero();
-      return Next::kListen;
-    }
-    pause_ = std::clamp(2 * pause_, kShortest, kLongest);
-    return visited ? Next::kAway : Next::kLook;
+    pause_ = visited ? std::clamp(2 * pause_, kShortest, kLongest) : pause_.zero();
+    return visited;
   }
   timespec pause() const { return {0, std::max(pause_, kShortest).count()}; }
 
-  // Whether there was something that nobody else had done.
-  void learn(bool needed) {
-    if (needed) {
-      patience_ = kShortest;
-      pause_ = pause_.zero();
-    } else if (pause_ == pause_.zero()) {
-      patience_ = std::min(2 * patience_, kMostPatience);
-    }
-  }
-
  private:
-  static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000},
-      kMostPatience{32'000'000};
+  static constexpr std::chrono::nanoseconds kShortest{500'000}, kLongest{4'000'000};
   uint32_t seen_;
-  std::chrono::nanoseconds pause_{0};             // zero while listening
-  std::chrono::nanoseconds quiet_{0};             // for how long no visit has been seen
-  std::chrono::nanoseconds patience_{kShortest};  // how long it may be so before it listens
+  std::chrono::nanoseconds pause_{0};
 };
 
 }  // namespace hvd
