@@ -219,8 +219,7 @@ void Coordinator::release() {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) send(static_cast<int>(rank), frame);
   }
   const Clock::time_point now = Clock::now();
-  if (!releases.empty() && recorder_->marks_cycles())
-    recorder_->add(to_ns(now), RecordKind::kCycle, 0, {});
+  if (!releases.empty() && recorder_->marks_cycles()) recorder_->add(to_ns(now), RecordKind::kCycle, 0, {});
   for (Negotiation::Release& release : releases) {
     if (autotune_) tune_before(release);
     if (release.since != Clock::time_point{})

@@ -25,8 +25,8 @@ Status JsonArrayFile::open(const std::string& path) {
   if (fd_ < 0) return trouble(path, errno);
   end_ = 0;
   first_ = true;
-  failure_ = write("[");
-  return failure_;
+  pending_ = "[";
+  return flush();
 }
 
 void JsonArrayFile::add(const std::string& entry) {
@@ -46,11 +46,12 @@ Status JsonArrayFile::flush() {
   return failure_;
 }
 
-Status JsonArrayFile::write(const std::string& text) {
-  const std::string whole = text + kEnd;
-  const ssize_t written = pwrite(fd_, whole.data(), whole.size(), end_);
-  if (written == static_cast<ssize_t>(whole.size())) {
-    end_ += static_cast<int64_t>(text.size());
+// `text` is changed.
+Status JsonArrayFile::write(std::string& text) {
+  text += kEnd;
+  const ssize_t written = pwrite(fd_, text.data(), text.size(), end_);
+  if (written == static_cast<ssize_t>(text.size())) {
+    end_ += static_cast<int64_t>(text.size() - kEnd.size());
     return {};
   }
   const int error = written < 0 ? errno : ENOSPC;

@@ -23,7 +23,7 @@ class JsonArrayFile : NotCopied {
 
  private:
   void write_pending();
-  Status write(const std::string& text);
+  Status write(std::string& text);
 
   int fd_ = -1;
   std::string path_;

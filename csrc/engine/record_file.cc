@@ -21,14 +21,21 @@ namespace {
 
 constexpr char kMagic[] = {'H', 'V', 'D', 'P', 'A', 'R', 'T', '1'};
 
-constexpr std::array<uint32_t, 256> crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < table.size(); ++i) {
+// tables[n][b] is what byte b does to the checksum n bytes later.
+using CrcTables = std::array<std::array<uint32_t, 256>, 8>;
+constexpr CrcTables crc_tables() {
+  CrcTables tables{};
+  for (uint32_t i = 0; i < 256; ++i) {
     uint32_t value = i;
     for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320u : 0u);
-    table[i] = value;
+    tables[0][i] = value;
   }
-  return table;
+  for (size_t later = 1; later < tables.size(); ++later)
+    for (uint32_t i = 0; i < 256; ++i) {
+      const uint32_t before = tables[later - 1][i];
+      tables[later][i] = (before >> 8) ^ tables[0][before & 0xFF];
+    }
+  return tables;
 }
 
 int64_t nanoseconds(clockid_t clock) {
@@ -70,9 +77,17 @@ std::string header(const RecordedRank& rank, int world) {
 }  // namespace
 
 uint32_t crc32(const uint8_t* data, size_t size) {
-  static constexpr std::array<uint32_t, 256> kTable = crc_table();
+  static constexpr CrcTables kTables = crc_tables();
   uint32_t crc = 0xFFFFFFFFu;
-  for (size_t i = 0; i < size; ++i) crc = kTable[(crc ^ data[i]) & 0xFF] ^ (crc >> 8);
+  size_t i = 0;
+  for (; i + 8 <= size; i += 8) {  // eight bytes at once: the lookups do not wait for each other
+    uint64_t word = 0;
+    std::memcpy(&word, data + i, sizeof word);
+    word ^= crc;
+    crc = 0;
+    for (size_t byte = 0; byte < 8; ++byte) crc ^= kTables[7 - byte][(word >> (8 * byte)) & 0xFF];
+  }
+  for (; i < size; ++i) crc = kTables[0][(crc ^ data[i]) & 0xFF] ^ (crc >> 8);
   return ~crc;
 }
 

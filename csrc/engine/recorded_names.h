@@ -1,5 +1,5 @@
-// Numbers for the names that records refer to: each name is written once to a file. They stay the same as long
-// as the engine lives. For any thread.
+// Numbers for the names that records refer to: each name is written once to a file. They stay the same as
+// long as the engine lives. For any thread.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Records what a rank does, for the timeline. A record is a few stores into a ring, without a lock; a thread of
-// its own writes them to files, so that a slow or full file system slows nobody down.
+// Records what a rank does, for the timeline. A record is a few stores into a ring, without a lock; a thread
+// of its own writes them to files, so that a slow or full file system slows nobody down.
 #pragma once
 
 #include <atomic>

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstring>
+#include <iterator>
 
 #include "base/json.h"
 #include "base/types.h"
@@ -55,7 +58,20 @@ Timeline::Timeline(uint64_t origin, int64_t epoch, bool mark_cycles, std::string
 }
 
 void Timeline::names(const std::vector<RecordedName>& fresh) {
-  names_.insert(names_.end(), fresh.begin(), fresh.end());
+  auto named = [](const std::string& label) { return R"(, "name": )" + json_text(label); };
+  for (const RecordedName& name : fresh) {
+    Label label;
+    label.name = name;
+    label.negotiation = named("NEGOTIATE_" + label_of(name.kind));
+    label.run = named(label_of(name.kind));
+    const std::string activity = activity_of(name.kind, library_);
+    if (!activity.empty()) label.activity = named(activity);
+    if (name.type != RecordedName::kNone)
+      label.arguments = R"(, "args": {"dtype": ")" + std::string(name_of(static_cast<DataType>(name.type))) +
+                        R"(", "shape": ")" + shape_text(name.shape) + R"("})";
+    labels_.push_back(std::move(label));
+  }
+  latest_rows_.resize(labels_.size());
 }
 
 void Timeline::record(const Record& record) {
@@ -79,7 +95,7 @@ void Timeline::record(const Record& record) {
     case RecordKind::kCycle:
       if (mark_cycles_)
         emit_(R"({"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "tid": 1, "ts": )" +
-              timestamp(record.time) + "}");
+              std::to_string(microseconds(record.time)) + "}");
       return;
     default:
       return;
@@ -87,62 +103,66 @@ void Timeline::record(const Record& record) {
 }
 
 Timeline::Row* Timeline::row(const Record& record) {
-  if (record.name == 0 || record.name > names_.size()) return nullptr;
-  Row*& known = rows_[(uint64_t{record.set} << 32) | record.name];
-  if (known != nullptr) return known;
-  const RecordedName& name = names_[record.name - 1];
+  if (record.name == 0 || record.name > labels_.size()) return nullptr;
+  Row*& latest = latest_rows_[record.name - 1];
+  if (latest != nullptr && latest->set == record.set) return latest;
+  const RecordedName& name = labels_[record.name - 1].name;
   if (name.kind == HVD_JOIN) return nullptr;  // it waits as long as it likes; a bar would hide the others
   Row*& same = rows_by_name_[std::to_string(record.set) + "/" + name.text];
   if (same == nullptr) {
     all_rows_.emplace_back();
     same = &all_rows_.back();
+    same->set = record.set;
     same->number = static_cast<int>(all_rows_.size());
+    auto track = [same](int number) {
+      return R"(", "pid": )" + std::to_string(same->number) + R"(, "tid": )" + std::to_string(number) +
+             R"(, "ts": )";
+    };
+    same->negotiation_track = track(2 * same->number);
+    same->run_track = track(2 * same->number + 1);
     emit_(metadata("process_name", same->number, R"("name": )" + json_text(name.text)));
     emit_(metadata("process_sort_index", same->number, R"("sort_index": )" + std::to_string(same->number)));
   }
-  known = same;
-  return known;
+  latest = same;
+  return same;
 }
 
 void Timeline::ready(Row& row, const Record& record) {
-  if (!row.negotiating)
-    event('B', row, row.negotiation_track(), record.time,
-          "NEGOTIATE_" + label_of(names_[record.name - 1].kind));
+  if (!row.negotiating) event('B', row.negotiation_track, record.time, labels_[record.name - 1].negotiation);
   row.negotiating = true;
-  event('X', row, row.negotiation_track(), record.time, std::to_string(record.argument), R"(, "dur": 0)");
+  char rank[48] = R"(, "name": ")";
+  char* const number = rank + std::strlen(rank);
+  char* const end = std::to_chars(number, std::end(rank) - 1, record.argument).ptr;
+  *end = '"';
+  event('X', row.negotiation_track, record.time, {rank, static_cast<size_t>(end + 1 - rank)},
+        R"(, "dur": 0)");
 }
 
 void Timeline::release(Row& row, uint64_t time) {
-  if (row.negotiating) event('E', row, row.negotiation_track(), time);
+  if (row.negotiating) event('E', row.negotiation_track, time);
   row.negotiating = false;
   row.released = time;
 }
 
 void Timeline::run(Row& row, const Record& record) {
-  const RecordedName& name = names_[record.name - 1];
-  const std::string activity = activity_of(name.kind, library_);
-  if (row.running || activity.empty()) return;  // the one: not if the records are right
+  const Label& label = labels_[record.name - 1];
+  if (row.running || label.activity.empty()) return;  // the one: not if the records are right
   row.running = true;
-  row.name = &name;
+  row.label = &label;
   running_.push_back(&row);
   const uint64_t time = record.time;
   const uint64_t begin = row.released == 0 ? time : std::max(std::min(row.released, time), row.ended);
-  event('B', row, row.run_track(), begin, label_of(name.kind));
-  if (begin < time) {
-    event('B', row, row.run_track(), begin, "QUEUE");
-    event('E', row, row.run_track(), time);
+  event('B', row.run_track, begin, label.run);
+  if (microseconds(begin) < microseconds(time)) {
+    event('B', row.run_track, begin, R"(, "name": "QUEUE")");
+    event('E', row.run_track, time);
   }
-  event('B', row, row.run_track(), time, activity);
+  event('B', row.run_track, time, label.activity);
 }
 
 void Timeline::run_end(Row& row, uint64_t time) {
-  const RecordedName& name = *row.name;
-  event('E', row, row.run_track(), time);
-  std::string arguments;
-  if (name.type != RecordedName::kNone)
-    arguments = R"(, "args": {"dtype": ")" + std::string(name_of(static_cast<DataType>(name.type))) +
-                R"(", "shape": ")" + shape_text(name.shape) + R"("})";
-  event('E', row, row.run_track(), time, "", arguments);
+  event('E', row.run_track, time);
+  event('E', row.run_track, time, {}, row.label->arguments);
   row.running = false;
   row.released = 0;
   row.ended = time;
@@ -156,8 +176,8 @@ void Timeline::end_runs(uint64_t time) {
 void Timeline::fail(Row& row, uint64_t time) {
   release(row, time);
   if (!row.running) {
-    event('B', row, row.run_track(), time, "ERROR");
-    event('E', row, row.run_track(), time);
+    event('B', row.run_track, time, R"(, "name": "ERROR")");
+    event('E', row.run_track, time);
     row.ended = time;
   }
   row.released = 0;
@@ -169,16 +189,18 @@ void Timeline::end(uint64_t time) {
     if (each.negotiating) release(each, time);
 }
 
-void Timeline::event(char phase, const Row& row, int track, uint64_t time, const std::string& label,
-                     const std::string& rest) {
-  std::string text = std::string(R"({"ph": ")") + phase + R"(", "pid": )" + std::to_string(row.number) +
-                     R"(, "tid": )" + std::to_string(track) + R"(, "ts": )" + timestamp(time);
-  if (!label.empty()) text += R"(, "name": )" + json_text(label);
-  emit_(text + rest + "}");
-}
-
-std::string Timeline::timestamp(uint64_t time) const {
-  return std::to_string(time > origin_ ? (time - origin_) / 1000 : 0);
+void Timeline::event(char phase, const std::string& track, uint64_t time, std::string_view label,
+                     std::string_view rest) {
+  char digits[24];
+  char* const end = std::to_chars(digits, std::end(digits), microseconds(time)).ptr;
+  text_.assign(R"({"ph": ")");
+  text_ += phase;
+  text_ += track;
+  text_.append(digits, static_cast<size_t>(end - digits));
+  text_ += label;
+  text_ += rest;
+  text_ += '}';
+  emit_(text_);
 }
 
 }  // namespace hvd

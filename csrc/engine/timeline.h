@@ -1,11 +1,14 @@
 // Rank 0's records as the events of a Chrome trace (chrome://tracing, Perfetto): a row for each name, with
-// its negotiation, who became ready when, and its run. Pure: records in, JSON out.
+// its negotiation, who became ready when, and its run. Pure: records in, JSON out. A busy job has a million
+// events a second, and they are made on cores that it needs: so nothing is formatted twice, and no event
+// allocates memory.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,16 +31,22 @@ class Timeline {
   void end(uint64_t time);
 
  private:
+  // What a number stands for, with the texts of its events.
+  struct Label {
+    RecordedName name;
+    std::string negotiation, run, activity;  // with the key; no activity: its run is not shown
+    std::string arguments;                   // type and shape
+  };
   // Negotiation and run have a track each: a rank may have finished an operation and announce the next one of
   // the same name before this one has finished the first, and bars of one track must not overlap.
   struct Row {
     int number = 0;
+    uint16_t set = 0;
+    std::string negotiation_track, run_track;  // with the key of the time that follows
     bool negotiating = false, running = false;
-    uint64_t released = 0;               // 0: not seen
-    uint64_t ended = 0;                  // the last bar of the run's track
-    const RecordedName* name = nullptr;  // of the run: it has kind and shape, which may change
-    int negotiation_track() const { return 2 * number; }
-    int run_track() const { return 2 * number + 1; }
+    uint64_t released = 0;         // 0: not seen
+    uint64_t ended = 0;            // the last bar of the run's track
+    const Label* label = nullptr;  // of the run: it has kind and shape, which may change
   };
 
   Row* row(const Record& record);
@@ -47,19 +56,20 @@ class Timeline {
   void run_end(Row& row, uint64_t time);
   void end_runs(uint64_t time);
   void fail(Row& row, uint64_t time);
-  void event(char phase, const Row& row, int track, uint64_t time, const std::string& label = "",
-             const std::string& rest = "");
-  std::string timestamp(uint64_t time) const;
+  void event(char phase, const std::string& track, uint64_t time, std::string_view label = {},
+             std::string_view rest = {});
+  uint64_t microseconds(uint64_t time) const { return time > origin_ ? (time - origin_) / 1000 : 0; }
 
   const uint64_t origin_;
   const bool mark_cycles_;
   const std::string library_;
   const Emit emit_;
-  std::deque<RecordedName> names_;                      // [number - 1]
-  std::unordered_map<uint64_t, Row*> rows_;             // by set and number of the name
+  std::deque<Label> labels_;                            // [number - 1]
+  std::vector<Row*> latest_rows_;                       // [number - 1]; of whichever set came last
   std::unordered_map<std::string, Row*> rows_by_name_;  // by set and name
   std::deque<Row> all_rows_;
   std::vector<Row*> running_;
+  std::string text_;  // of an event; kept for its memory
 };
 
 }  // namespace hvd
