@@ -21,4 +21,8 @@ struct SchedulingAttributes {
 // milliseconds that all ranks wait for. Its share of the time stays the same.
 void take_short_turns();
 
+// The contrary, for a thread whose work can wait: it takes nobody's place when it wakes up, and where all
+// processors are busy it gets a quarter of another thread's time.
+void stand_back();
+
 }  // namespace hvd

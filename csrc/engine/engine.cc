@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <stdexcept>
 
 #include "base/thread.h"
@@ -330,14 +331,21 @@ void Engine::run_operation(wire::Operation& operation) {
   }
   const OperationNumber number = numbers_.next(operation.process_set);
   const uint64_t begin = now_ns(), bytes = operation_bytes(tasks);
-  if (recorder_.active()) record_run(number, tasks, begin, bytes);
+  std::optional<RecordedCourse> course;
+  if (recorder_.active()) {
+    record_run(number, tasks, begin, bytes);
+    course.emplace(recorder_, number, recorded_name(tasks.front()));
+  }
   recent_.begin(tasks.front().agreement, tasks.size(), bytes, begin);
   Status status = executor_.run(tasks);
   const uint64_t end = now_ns();
   count_run(tasks, bytes, begin, end);
-  if (recorder_.active())
-    recorder_.add(end, RecordKind::kRunEnd, recorded_name(tasks.front()), number, 0, bytes,
+  if (course) {
+    recorder_.add(end, RecordKind::kRunEnd, recorded_name(tasks.front()), number,
+                  static_cast<uint16_t>(course->algorithm()), bytes,
                   static_cast<uint64_t>(int64_t{status.code()}));
+    course.reset();
+  }
   if (!status.ok()) {
     abort_->raise(status);
     return;  // fail() ends everything pending, these included

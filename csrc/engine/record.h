@@ -16,6 +16,7 @@ enum class RecordKind : uint16_t {
   kRunBegin = 4,
   kTensor = 5,
   kRunEnd = 6,
+  kPhase = 7,
   kWaitBegin = 9,
   kWaitEnd = 10,
   kStep = 11,

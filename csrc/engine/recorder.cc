@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/thread.h"
+#include "base/turns.h"
 #include "engine/json_array_file.h"
 #include "engine/record_file.h"
 #include "engine/timeline.h"
@@ -132,6 +133,7 @@ void Recorder::clock(int peer, int64_t offset, uint64_t round_trip) {
 // ---- the writer
 
 void Recorder::write_until_stopped() {
+  stand_back();  // the ranks need the processors
   std::vector<Record> taken;
   size_t names = 0;
   for (bool stopping = false; !stopping;) {

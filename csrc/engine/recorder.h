@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/course.h"
 #include "engine/operation_numbers.h"
 #include "engine/record.h"
 #include "engine/record_ring.h"
@@ -81,6 +82,22 @@ class Recorder {
   std::mutex mutex_;  // guards stopping_
   std::condition_variable changed_;
   bool stopping_ = false;
+};
+
+// Records the course of an operation.
+class RecordedCourse final : public Course {
+ public:
+  RecordedCourse(Recorder& recorder, OperationNumber number, uint32_t name)
+      : recorder_(recorder), number_(number), name_(name) {}
+  void phase(Phase phase, uint64_t begin, uint64_t end, size_t bytes) override {
+    recorder_.add(begin, RecordKind::kPhase, name_, number_, static_cast<uint16_t>(phase), bytes,
+                  end - begin);
+  }
+
+ private:
+  Recorder& recorder_;
+  const OperationNumber number_;
+  const uint32_t name_;
 };
 
 // A small number for the calling thread.

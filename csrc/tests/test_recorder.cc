@@ -1,9 +1,11 @@
 // What engines record, in the files and by which thread.
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "comm/course.h"
 #include "engine/record_file.h"
 #include "thread_world.h"
 #include "trace_events.h"
@@ -97,21 +100,30 @@ void check_end_of_two(const Directory& directory, int aborts, const char* text) 
   }
 }
 
-// Bytes that the threads of this process have written by write(), without that of the recorder.
-uint64_t written_by_others() {
-  uint64_t sum = 0;
+// Calls function(id, name) for each thread of this process.
+template <typename Function>
+void each_thread(Function&& function) {
   DIR* tasks = opendir("/proc/self/task");
   while (dirent* entry = readdir(tasks)) {
     if (entry->d_name[0] == '.') continue;
-    const std::string task = std::string("/proc/self/task/") + entry->d_name;
-    std::ifstream name(task + "/comm"), io(task + "/io");
-    std::string comm, key;
-    uint64_t value = 0;
-    std::getline(name, comm);
-    while (io >> key >> value)
-      if (key == "wchar:" && comm != "hvd-recorder") sum += value;
+    std::ifstream file(std::string("/proc/self/task/") + entry->d_name + "/comm");
+    std::string name;
+    std::getline(file, name);
+    function(std::atoi(entry->d_name), name);
   }
   closedir(tasks);
+}
+
+// Bytes that the threads of this process have written by write(), without that of the recorder.
+uint64_t written_by_others() {
+  uint64_t sum = 0;
+  each_thread([&](int id, const std::string& name) {
+    std::ifstream io("/proc/self/task/" + std::to_string(id) + "/io");
+    std::string key;
+    uint64_t value = 0;
+    while (io >> key >> value)
+      if (key == "wchar:" && name != "hvd-recorder") sum += value;
+  });
   return sum;
 }
 
@@ -139,6 +151,24 @@ TEST(only_the_recorder_writes_to_files) {
     if (rank.rank == 0) CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
   });
   CHECK(content(directory.file()).size() > 50'000);
+}
+
+// Writing must not take a processor from a rank that could run.
+TEST(the_recorder_stands_back) {
+  Directory directory;
+  ThreadWorld(1).run([&](Rank& rank) {
+    CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), 0) == HVD_OK);
+    int found = 0;
+    for (int tries = 0; found == 0 && tries < 1000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      each_thread([&](int id, const std::string& name) {
+        found += name == "hvd-recorder" && sched_getscheduler(id) == SCHED_BATCH &&
+                 getpriority(PRIO_PROCESS, static_cast<id_t>(id)) > getpriority(PRIO_PROCESS, 0);
+      });
+    }
+    CHECK(found == 1);
+    CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
+  });
 }
 
 TEST(bars_of_asynchronous_operations_nest) {
@@ -278,6 +308,52 @@ TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
   CHECK(runs[1] == runs[2] && runs[1].count("1.0.1") == 1 && runs[1].count("1.1.2") == 1);
   for (const std::string& number : runs[0]) CHECK(runs[1].count(number) == 1);
   CHECK(runs[1].size() == runs[0].size() + 4);
+}
+
+// [number of the tensor's elements]: by which algorithm, and which phases rank 0 records, in which order.
+TEST(algorithms_and_phases_are_recorded) {
+  struct Case {
+    std::vector<int> hosts;
+    size_t count;
+    hvd::Algorithm algorithm;
+    std::vector<int> phases;
+  };
+  const Case cases[] = {
+      {{}, 10, hvd::Algorithm::kOnce, {}},
+      {{}, 100'000, hvd::Algorithm::kPipelined, {}},
+      {{0, 1}, 10, hvd::Algorithm::kWhole, {}},
+      {{0, 1}, 100'000, hvd::Algorithm::kShared, {}},
+      {{0, 0, 1}, 10, hvd::Algorithm::kHosts, {1, 2, 3}},
+      {{0, 0, 1}, 5 << 20, hvd::Algorithm::kBlocks, {1, 1, 2, 2, 3, 3}},
+  };
+  for (const Case& each : cases) {
+    Directory directory;
+    WorldOptions options;
+    if (!each.hosts.empty()) options.transport = HVD_TRANSPORT_HIERARCHICAL;
+    options.hosts = each.hosts;
+    const int size = each.hosts.empty() ? 2 : static_cast<int>(each.hosts.size());
+    ThreadWorld(size, options).run([&](Rank& rank) {
+      std::vector<float> data(each.count);
+      CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
+      CHECK(rank.allreduce("x", data) == HVD_OK);
+      CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
+    });
+    const Part part = read_part(directory.part(0));
+    uint64_t begin = 0, end = 0;
+    std::vector<int> phases;
+    for (const Record& record : part.records) {
+      if (record.kind == RecordKind::kRunBegin) begin = record.time;
+      if (record.kind == RecordKind::kRunEnd) end = record.time;
+      if (record.kind == RecordKind::kRunEnd) CHECK(record.extra == static_cast<uint16_t>(each.algorithm));
+    }
+    for (const Record& record : part.records) {
+      if (record.kind != RecordKind::kPhase) continue;
+      CHECK(record.time >= begin && record.time + record.argument <= end && record.bytes > 0);
+      phases.push_back(record.extra);
+    }
+    std::sort(phases.begin(), phases.end());
+    CHECK(phases == each.phases);
+  }
 }
 
 TEST(what_does_not_fit_is_left_out_and_counted) {

@@ -1,6 +1,7 @@
 """The layout for viewers: Chrome's JSON, as Perfetto and chrome://tracing open it.
 
-A process for each rank, with lanes for steps, the application, the engine, and waiting for ranks.
+A process for each rank, with lanes for steps, the application, the engine, the network
+(between hosts), and waiting for ranks.
 Slices of a lane never overlap: viewers draw nonsense then, without a word. Lanes have small numbers
 that are unique over the whole file, and no lane is 0, for the same reason. Times are relative to a
 base, because microseconds since 1970 do not fit a double with the digits that matter.
@@ -13,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovod.timeline.merge import World
-from horovod.timeline.records import ALGORITHMS, KINDS, PHASES
+from horovod.timeline.records import ALGORITHMS, KINDS, NETWORK, PHASES
 from horovod.timeline.trace import Key, Operation, RankTrace
 
-_LANES = ("step", "application", "engine", "phases", "waiting for ranks", "marks")
+_LANES = ("step", "application", "engine", "network", "waiting for ranks", "marks")
 _LATE = 200_000.0  # ns: less is not shown as waiting for a rank
 
 Event = dict[str, Any]
@@ -154,8 +155,10 @@ class _Rank:
                 continue
             yield self._slice(2, kind_name(op.kind), begin, end, **self._about(op))
             for phase, phase_begin, phase_end, amount in op.phases:
+                # Those of the network run beside the others, where an operation goes in blocks.
                 if phase_begin >= begin and phase < len(PHASES):
-                    yield self._slice(3, PHASES[phase], phase_begin, phase_end, bytes=amount)
+                    lane = 3 if phase == NETWORK else 2
+                    yield self._slice(lane, PHASES[phase], phase_begin, min(phase_end, end), bytes=amount)
             seconds = (end - begin) / 1e9
             rate = {"GB/s": round(op.bytes / seconds / 1e9, 3) if seconds else 0.0}
             yield self._counter("GB/s", begin, rate)
@@ -175,12 +178,13 @@ class _Rank:
     def _about(self, op: Operation) -> dict[str, Any]:
         first = op.tensors[0].name if op.tensors else ""
         known = self._trace.names.get(first)
+        algorithm = ALGORITHMS[op.algorithm] if op.algorithm < len(ALGORITHMS) else ""
         return {
             "tensor": first,
             "tensors": len(op.tensors),
             "bytes": op.bytes,
             "shape": list(known.shape) if known is not None else [],
-            "algorithm": ALGORITHMS[op.algorithm] if op.algorithm < len(ALGORITHMS) else "unknown",
+            **({"algorithm": algorithm} if algorithm else {}),
             "operation": f"{op.key.set}.{op.key.generation}.{op.key.number}",
             "world": self._number,
         }

@@ -17,7 +17,7 @@ MAGIC = b"HVDPART1"
 HEADER, NAMES, RECORDS, END = 1, 2, 3, 4
 
 SUBMIT, READY, RELEASE, RUN_BEGIN, TENSOR, RUN_END = range(1, 7)
-PHASE_BEGIN, PHASE_END, WAIT_BEGIN, WAIT_END, STEP = range(7, 12)
+PHASE, _, WAIT_BEGIN, WAIT_END, STEP = range(7, 12)
 MARK_BEGIN, MARK_END, MARK, CLOCK, WORLD, CYCLE, FAILED, DROPPED, ABORT, PROCESSOR = range(12, 22)
 
 KINDS = (
@@ -31,8 +31,10 @@ KINDS = (
     "ADD_PROCESS_SET",
     "REMOVE_PROCESS_SET",
 )
-ALGORITHMS = ("unknown", "once", "pipelined", "whole", "shared", "blocks", "copy")
-PHASES = ("", "copy in", "within the host", "network", "share out")
+# By the numbers of csrc/comm/course.h, which tells what they mean; nothing: no data moved.
+ALGORITHMS = ("", "once", "pipelined", "whole", "shared", "direct", "relayed", "hosts", "blocks")
+PHASES = ("", "within the host", "network", "share out")
+NETWORK = 2
 
 _BLOCK = struct.Struct("<III")
 _NAME = struct.Struct("<IBBBBHH")

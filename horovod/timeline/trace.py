@@ -142,7 +142,6 @@ class _Builder:
         self._operation_of: dict[int, Key] = {}  # by handle
         self._blocked: dict[int, tuple[Record, Key | None]] = {}  # by handle
         self._marks: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self._phases: dict[tuple[Key, int], int] = {}
         self._votes: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
 
     def build(self) -> RankTrace:
@@ -153,8 +152,7 @@ class _Builder:
             r.RUN_BEGIN: self._run_begin,
             r.TENSOR: self._tensor,
             r.RUN_END: self._run_end,
-            r.PHASE_BEGIN: self._phase_begin,
-            r.PHASE_END: self._phase_end,
+            r.PHASE: self._phase,
             r.WAIT_BEGIN: self._wait_begin,
             r.WAIT_END: self._wait_end,
             r.STEP: self._step,
@@ -221,15 +219,10 @@ class _Builder:
         if operation is not None:
             operation.end, operation.algorithm, operation.code = record.time, record.extra, record.signed
 
-    def _phase_begin(self, record: Record) -> None:
-        self._phases[self._key(record), record.extra] = record.time
-
-    def _phase_end(self, record: Record) -> None:
-        key = self._key(record)
-        begin = self._phases.pop((key, record.extra), None)
-        operation = self.trace.operations.get(key)
-        if begin is not None and operation is not None:
-            operation.phases.append((record.extra, begin, record.time, record.bytes))
+    def _phase(self, record: Record) -> None:
+        operation = self.trace.operations.get(self._key(record))
+        if operation is not None:
+            operation.phases.append((record.extra, record.time, record.time + record.argument, record.bytes))
 
     def _wait_begin(self, record: Record) -> None:
         self._blocked[record.argument] = (record, self._operation_of.get(record.argument))

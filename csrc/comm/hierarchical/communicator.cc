@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/chunks.h"
+#include "comm/course.h"
 
 namespace hvd {
 
@@ -81,9 +82,10 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
   Cursor input(in), output(out);
   if (bytes >= 2 * static_cast<size_t>(tuning_.block_bytes))
     return allreduce_chunks(reduction, input, output, bytes);
+  goes(Algorithm::kHosts);
   const Shared all = cut(input, output, bytes);
   Status status = combine_within_host(reduction, all);
-  if (status.ok()) status = exchange(reduction, all);
+  if (status.ok()) status = exchange(reduction, all, Course::current());
   return status.ok() ? share_out(all) : status;
 }
 
@@ -91,6 +93,7 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
 // before is shared out.
 Status HierarchicalCommunicator::allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out,
                                                   size_t bytes) {
+  goes(Algorithm::kBlocks);
   // Long for the network, short for the work within the host.
   const size_t chunks = bytes / static_cast<size_t>(tuning_.block_bytes);
   const size_t length = round_up(chunk_count(bytes, chunks), 64);
@@ -104,7 +107,8 @@ Status HierarchicalCommunicator::allreduce_chunks(const Reduction& reduction, Cu
     }
     if (Status exchanged = network_.wait(); status.ok()) status = std::move(exchanged);
     if (status.ok() && i < chunks) {
-      network_.start([this, reduction, now] { return exchange(reduction, now); });
+      network_.start(
+          [this, reduction, now, course = Course::current()] { return exchange(reduction, now, course); });
     }
     if (status.ok() && i > 0) status = share_out(before);
     before = std::move(now);
@@ -121,7 +125,7 @@ HierarchicalCommunicator::Shared HierarchicalCommunicator::cut(Cursor& in, Curso
       std::clamp<size_t>(bytes / kShareBytes, 1, static_cast<size_t>(layout_.complete_lanes()));
   const size_t share = round_up(chunk_count(bytes, owners), 64);
   const auto members = static_cast<size_t>(layout_.local_size());
-  Shared shared{owners, std::vector<Pieces>(members), std::vector<Pieces>(members)};
+  Shared shared{owners, bytes, std::vector<Pieces>(members), std::vector<Pieces>(members)};
   for (size_t i = 0; i < owners; ++i) {
     const size_t length = Chunk(bytes, share, i).bytes;
     shared.inputs[i] = take(in, length);
@@ -131,23 +135,27 @@ HierarchicalCommunicator::Shared HierarchicalCommunicator::cut(Cursor& in, Curso
 }
 
 Status HierarchicalCommunicator::combine_within_host(const Reduction& reduction, const Shared& shared) {
+  Phased phased(Course::current(), Phase::kWithinHost, shared.bytes);
   return channels_.local->reducescatter(within_host(reduction), shared.inputs,
                                         shared.outputs[layout_.local()]);
 }
 
-Status HierarchicalCommunicator::exchange(const Reduction& reduction, const Shared& shared) {
+Status HierarchicalCommunicator::exchange(const Reduction& reduction, const Shared& shared, Course* course) {
   const auto own = static_cast<size_t>(layout_.local());
   if (own >= shared.owners) return {};
+  Phased phased(course, Phase::kNetwork, total_bytes(shared.outputs[own]));
   return channels_.lanes[own]->allreduce(reduction, shared.outputs[own], shared.outputs[own]);
 }
 
 Status HierarchicalCommunicator::share_out(const Shared& shared) {
+  Phased phased(Course::current(), Phase::kShareOut, shared.bytes);
   if (shared.owners > 1) return channels_.local->allgather(shared.outputs[layout_.local()], shared.outputs);
   return channels_.local->broadcast(shared.outputs[0], 0);
 }
 
 Status HierarchicalCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
                                                const Pieces& out) {
+  goes(Algorithm::kHosts);
   const std::vector<size_t> bytes = bytes_of(in);
   const uint32_t rounds = chunk_count(largest_of(in), round_bytes_);
   std::vector<Cursor> input = cursors_of(in);
@@ -203,6 +211,7 @@ Status HierarchicalCommunicator::reducescatter_round(const Reduction& reduction,
 
 // On each lane the hosts exchange what its owners send, then the members of a host share what they got.
 Status HierarchicalCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
+  goes(Algorithm::kHosts);
   std::vector<Pieces> gathered(static_cast<size_t>(layout_.local_size()));
   Status status;
   for (int local = 0; local < layout_.local_size(); ++local) {
@@ -222,6 +231,7 @@ Status HierarchicalCommunicator::allgather(const Pieces& in, const std::vector<P
 }
 
 Status HierarchicalCommunicator::broadcast(const Pieces& data, int root) {
+  goes(Algorithm::kHosts);
   const int lane = layout_.lane_of(root);
   if (layout_.serves(lane)) {
     if (Status status = channels_.lanes[lane]->broadcast(data, layout_.host_of(root)); !status.ok())

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/course.h"
 #include "comm/hierarchical/layout.h"
 #include "comm/hierarchical/side_thread.h"
 #include "comm/pieces.h"
@@ -41,13 +42,13 @@ class HierarchicalCommunicator final : public Communicator {
  private:
   // A chunk of an allreduce, by member of this host; only the first `owners` have a share.
   struct Shared {
-    size_t owners = 0;
+    size_t owners = 0, bytes = 0;
     std::vector<Pieces> inputs, outputs;
   };
   Status allreduce_chunks(const Reduction& reduction, Cursor& in, Cursor& out, size_t bytes);
   Shared cut(Cursor& in, Cursor& out, size_t bytes) const;  // the next `bytes`, moving the cursors
   Status combine_within_host(const Reduction& reduction, const Shared& shared);
-  Status exchange(const Reduction& reduction, const Shared& shared);
+  Status exchange(const Reduction& reduction, const Shared& shared, Course* course);
   Status share_out(const Shared& shared);
   // The next bytes[r] of each rank's share, moving the cursors.
   Status reducescatter_round(const Reduction& reduction, std::vector<Cursor>& in, Cursor& out,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/course.h"
+
 namespace hvd {
 
 namespace {
@@ -62,6 +64,7 @@ Status MeshCommunicator::allreduce(const Reduction& reduction, const Pieces& in,
   if (bytes == 0) return {};
   const auto limit = static_cast<size_t>(shared_.tuning.whole_bytes);
   bool whole = bytes <= limit && bytes * size_ <= kWholeRanks * limit;
+  goes(whole ? Algorithm::kWhole : Algorithm::kShared);
   return whole ? allreduce_whole(reduction, in, out, bytes) : allreduce_shared(reduction, in, out, bytes);
 }
 
@@ -96,19 +99,23 @@ Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Piec
 
 Status MeshCommunicator::reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
                                        const Pieces& out) {
+  goes(Algorithm::kShared);
   const size_t chunk = staging_chunk();
   ReducePlan plan(reduction, rank_, shares_of(in), Cursor(out), {}, staging(chunk * size_), chunk);
   return exchange_->run(plan);
 }
 
 Status MeshCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
+  goes(Algorithm::kDirect);
   copy(in, out[rank_]);
   return direct(std::vector<Share>(size_, share_of(in)), shares_of(out));
 }
 
 Status MeshCommunicator::broadcast(const Pieces& data, int root) {
   Share all = share_of(data);
-  if (size_ > 2 && all.bytes >= kRelayBytes) {
+  const bool relayed = size_ > 2 && all.bytes >= kRelayBytes;
+  goes(relayed ? Algorithm::kRelayed : Algorithm::kDirect);
+  if (relayed) {
     RelayPlan plan(rank_, size_, root, data, chunk());
     return exchange_->run(plan);
   }
@@ -122,6 +129,7 @@ Status MeshCommunicator::broadcast(const Pieces& data, int root) {
 }
 
 Status MeshCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
+  goes(Algorithm::kDirect);
   copy(in[rank_], out[rank_]);
   return direct(shares_of(in), shares_of(out));
 }

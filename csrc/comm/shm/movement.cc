@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "comm/chunks.h"
+#include "comm/course.h"
 #include "comm/shm/communicator.h"
 
 namespace hvd {
@@ -12,8 +13,9 @@ namespace hvd {
 Status ShmCommunicator::allgather(const Pieces& in, const std::vector<Pieces>& out) {
   size_t largest = largest_of(out);
   if (largest == 0) return {};
-  return outcome(largest <= kOnceBytes ? allgather_once(in, out, largest)
-                                       : allgather_pipelined(in, out, largest));
+  const bool once = largest <= kOnceBytes;
+  goes(once ? Algorithm::kOnce : Algorithm::kPipelined);
+  return outcome(once ? allgather_once(in, out, largest) : allgather_pipelined(in, out, largest));
 }
 
 bool ShmCommunicator::allgather_once(const Pieces& in, const std::vector<Pieces>& out, size_t largest) {
@@ -52,8 +54,9 @@ bool ShmCommunicator::allgather_pipelined(const Pieces& in, const std::vector<Pi
 Status ShmCommunicator::broadcast(const Pieces& data, int root) {
   size_t bytes = total_bytes(data);
   if (bytes == 0) return {};
-  return outcome(bytes <= kOnceBytes ? broadcast_once(data, root, bytes)
-                                     : broadcast_pipelined(data, root, bytes));
+  const bool once = bytes <= kOnceBytes;
+  goes(once ? Algorithm::kOnce : Algorithm::kPipelined);
+  return outcome(once ? broadcast_once(data, root, bytes) : broadcast_pipelined(data, root, bytes));
 }
 
 bool ShmCommunicator::broadcast_once(const Pieces& data, int root, size_t bytes) {
@@ -91,8 +94,9 @@ Status ShmCommunicator::alltoall(const std::vector<Pieces>& in, const std::vecto
   std::vector<size_t> to_send = bytes_of(in), to_come = bytes_of(out);
   to_send[rank_] = to_come[rank_] = 0;
   uint32_t steps = 0;
-  return outcome(alltoall_once(in, out, to_send, to_come, steps) &&
-                 (steps == 0 || alltoall_pipelined(in, out, to_send, to_come, steps)));
+  const bool shown = alltoall_once(in, out, to_send, to_come, steps);
+  goes(steps == 0 ? Algorithm::kOnce : Algorithm::kPipelined);
+  return outcome(shown && (steps == 0 || alltoall_pipelined(in, out, to_send, to_come, steps)));
 }
 
 bool ShmCommunicator::alltoall_once(const std::vector<Pieces>& in, const std::vector<Pieces>& out,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "comm/chunks.h"
+#include "comm/course.h"
 #include "comm/shm/communicator.h"
 
 namespace hvd {
@@ -20,8 +21,10 @@ size_t once_limit(const Tuning& tuning, int size) {
 Status ShmCommunicator::allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) {
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
-  return outcome(bytes <= once_limit(tuning_, size_) ? allreduce_once(reduction, in, out, bytes)
-                                                     : allreduce_pipelined(reduction, in, out, bytes));
+  const bool once = bytes <= once_limit(tuning_, size_);
+  goes(once ? Algorithm::kOnce : Algorithm::kPipelined);
+  return outcome(once ? allreduce_once(reduction, in, out, bytes)
+                      : allreduce_pipelined(reduction, in, out, bytes));
 }
 
 bool ShmCommunicator::allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out,
@@ -79,8 +82,10 @@ Status ShmCommunicator::reducescatter(const Reduction& reduction, const std::vec
                                       const Pieces& out) {
   size_t bytes = total_of(in);
   if (bytes == 0) return {};
-  return outcome(bytes <= kOnceBytes ? reducescatter_once(reduction, in, out, bytes)
-                                     : reducescatter_pipelined(reduction, in, out, largest_of(in)));
+  const bool once = bytes <= kOnceBytes;
+  goes(once ? Algorithm::kOnce : Algorithm::kPipelined);
+  return outcome(once ? reducescatter_once(reduction, in, out, bytes)
+                      : reducescatter_pipelined(reduction, in, out, largest_of(in)));
 }
 
 bool ShmCommunicator::reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in,
