@@ -49,14 +49,40 @@ class Layout:
     def events(self) -> Iterator[Event]:
         """All of them, in no particular order, names first."""
         for number, world in enumerate(self._worlds):
+            if number > 0:
+                yield self._reset(number, world)
             for trace in world.traces.values():
                 yield from self._rank(number, world, trace)
+
+    def _reset(self, number: int, world: World) -> Event:
+        """A line through all lanes where the job goes on with other ranks."""
+        first = world.traces[min(world.traces)]
+        pid = self.pids[first.host, first.pid]
+        begin = (world.clocks[first.host](first.first) + world.epoch - self.base) / 1000
+        return {
+            "ph": "i",
+            "s": "g",
+            "name": f"world {number + 1}: {world.size} ranks",
+            "pid": pid,
+            "tid": pid * 10,
+            "ts": round(max(0.0, begin), 3),
+        }
+
+    def _ranks_of(self, trace: RankTrace) -> str:
+        """A process may have another rank in each world."""
+        same = (
+            other.rank
+            for world in self._worlds
+            for other in world.traces.values()
+            if (other.host, other.pid) == (trace.host, trace.pid)
+        )
+        return ", then ".join(map(str, dict.fromkeys(same)))
 
     def _rank(self, number: int, world: World, trace: RankTrace) -> Iterator[Event]:
         pid = self.pids[trace.host, trace.pid]
         if pid not in self._named:
             self._named.add(pid)
-            title = f"rank {trace.rank} · {trace.host} · pid {trace.pid}"
+            title = f"rank {self._ranks_of(trace)} · {trace.host} · pid {trace.pid}"
             yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": title}}
             yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": trace.rank}}
             for index, lane in enumerate(_LANES):

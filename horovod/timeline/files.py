@@ -19,15 +19,41 @@ from horovod.timeline.records import MAGIC, Part, PartError, read_parts
 _EMBEDDED = '\n"horovod": '
 
 
+# What the worlds of an elastic job put between the name of the timeline and its extension.
+_GENERATION = r"\.generation\.(\d+)"
+
+
 def parts_beside(timeline: Path) -> list[Path]:
-    """The part files of a timeline, by rank."""
-    pattern = re.compile(re.escape(timeline.name) + r"\.rank(\d+)\.part")
+    """The part files of a timeline, by generation and rank."""
+    pattern = _pattern(timeline, r"\.rank(\d+)\.part")
     found = [
-        (int(match[1]), path)
+        (int(match[1] or 0), int(match[2]), path)
         for path in timeline.parent.glob("*.part")
         if (match := pattern.fullmatch(path.name)) is not None
     ]
-    return [path for _, path in sorted(found)]
+    return [path for *_, path in sorted(found)]
+
+
+def generations_beside(timeline: Path) -> list[Path]:
+    """What rank 0 of each generation of an elastic job has written."""
+    pattern = _pattern(timeline, "")
+    found = (path for path in timeline.parent.glob("*") if path.name != timeline.name)
+    return [path for path in found if pattern.fullmatch(path.name)]
+
+
+def _pattern(timeline: Path, rest: str) -> re.Pattern[str]:
+    base, extension = os.path.splitext(timeline.name)
+    return re.compile(f"{re.escape(base)}(?:{_GENERATION})?{re.escape(extension)}{rest}")
+
+
+def _read(data: bytes, name: str, source: str) -> list[Part]:
+    """The parts of a file; of an elastic job's they know the generation from its name."""
+    parts = read_parts(data, source)
+    found = re.search(_GENERATION + r"(?:\.[^.]*)?\.rank\d+\.part$", name)
+    if found is not None:
+        for part in parts:
+            part.header["generation"] = int(found[1])
+    return parts
 
 
 def load(paths: Sequence[Path]) -> list[Part]:
@@ -36,7 +62,7 @@ def load(paths: Sequence[Path]) -> list[Part]:
     for path in paths:
         data = path.read_bytes()
         if data.startswith(MAGIC):
-            parts += read_parts(data, str(path))
+            parts += _read(data, path.name, str(path))
             continue
         beside = parts_beside(path)
         if beside:
@@ -60,7 +86,7 @@ def _from_merged(data: bytes, path: Path) -> list[Part]:
     return [
         part
         for name, content in embedded["parts"].items()
-        for part in read_parts(zlib.decompress(base64.b64decode(content)), f"{path} ({name})")
+        for part in _read(zlib.decompress(base64.b64decode(content)), name, f"{path} ({name})")
     ]
 
 
@@ -71,7 +97,7 @@ def write_merged(
 
     The target is replaced in one moment: whoever has the old file open keeps it. PartError, OSError.
     """
-    parts = [part for name, data in contents.items() for part in read_parts(data, name)]
+    parts = [part for name, data in contents.items() for part in _read(data, name, name)]
     worlds = merged(parts)
     embedded: dict[str, Any] = {
         "version": 1,

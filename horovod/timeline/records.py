@@ -173,12 +173,19 @@ def _name_bytes(number: int, name: Name) -> bytes:
 
 
 def worlds(parts: Iterable[Part]) -> list[dict[int, Part]]:
-    """The parts by world and rank.
+    """The parts by world and rank: the generations of an elastic job in their order."""
+    generations: dict[int, list[Part]] = {}
+    for part in parts:
+        generations.setdefault(int(part.header.get("generation", 0)), []).append(part)
+    return [world for number in sorted(generations) for world in _worlds(generations[number])]
+
+
+def _worlds(everyone: list[Part]) -> list[dict[int, Part]]:
+    """Those of one launch of the processes.
 
     A process counts only its own worlds, and one that came later began at zero. So each part goes
     to that of rank 0's whose time, by the wall clocks, it shares most.
     """
-    everyone = list(parts)
     firsts = sorted((part for part in everyone if part.rank == 0), key=lambda part: _span(part)[0])
     if not firsts:  # rank 0's file is missing: the rest as it is
         by_number: dict[int, dict[int, Part]] = {}

@@ -7,16 +7,18 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from cluster_hosts import Hosts
 from cluster_job import horovodrun
 
 TRAIN = Path(__file__).parents[1] / "timeline" / "train.py"
 
 
-def test_one_file_of_all_hosts(hosts: Hosts, tmp_path: Path) -> None:
+@pytest.mark.parametrize("elastic", [[], ["--min-np", "4"]], ids=["fixed", "elastic"])
+def test_one_file_of_all_hosts(hosts: Hosts, tmp_path: Path, elastic: list[str]) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    flags = ["-np", "4", "-H", "host1:2,host2:2", "--timeline", tmp_path / "t.json"]
+    flags = ["-np", "4", *elastic, "-H", "host1:2,host2:2", "--timeline", tmp_path / "t.json"]
     env = {"TMPDIR": str(temporary)}
     result = horovodrun(hosts, *flags, sys.executable, TRAIN, "--steps", "24", env=env)
     assert result.returncode == 0, result.stderr

@@ -212,8 +212,3 @@ def test_words_that_may_be_secret() -> None:
         assert without_secrets([f"--{name}=x", f"--{name}", "x"])[0] == f"--{name}=<secret>"
         assert settings_without_secrets({name: "x"}) == {name: "<secret>"}
     assert without_secrets(["--sort-key=x", "--monkey", "x"]) == ["--sort-key=x", "--monkey", "x"]
-
-
-def test_elastic_jobs_refuse_what_they_cannot_do() -> None:
-    result = horovodrun("-np", "1", "--min-np", "1", "--timeline=x", "true")
-    assert result.returncode == 2 and "--timeline is for jobs of a fixed size" in result.stderr

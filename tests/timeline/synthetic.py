@@ -147,7 +147,14 @@ class Job:
                         fields = {"operation": number, "name": name, "bytes": self.bytes}
                         rank.add(begin + shift, r.TENSOR, argument=handle, **fields)
                         ends[tensor] = end
-                    rank.add(end + shift, r.RUN_END, operation=number, bytes=total, extra=2)
+                    if self.transport == "hierarchical":
+                        third = self.transfer // 3
+                        for phase in (1, 2, 3):
+                            at = begin + shift + (phase - 1) * third
+                            fields = {"operation": number, "extra": phase, "bytes": total}
+                            rank.add(at, r.PHASE, argument=third, **fields)
+                    algorithm = 7 if self.transport == "hierarchical" else 2
+                    rank.add(end + shift, r.RUN_END, operation=number, bytes=total, extra=algorithm)
                 begin = end + self.control
             for rank in ranks:
                 n = rank.rank

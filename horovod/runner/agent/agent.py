@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from horovod._net import descriptors
 from horovod.runner.agent.frames import Frame, FrameReader, FrameWriter, Kind
-from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, parts_of
+from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, packed
 from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
@@ -227,7 +227,7 @@ class Agent:
         payload = b"".join(self._payload)
         self._payload = [payload] if plan.stays else []
         self._grace = plan.term_grace
-        if plan.timeline:
+        if plan.timeline and self._parts is None:
             self._parts = PartsDirectory(plan.timeline)
             plan.env[VARIABLE] = self._parts.timeline
         # Each start would wait for a turn behind all workers that are importing already.
@@ -447,8 +447,7 @@ class Agent:
         if waiting and now < self._swept_at + DRAIN and not self._reports.broken:
             return
         if self._parts is not None:
-            for rank, part in parts_of(self._parts, [worker.rank for worker in self._workers.values()]):
-                self._reports.put_pieces(Kind.TIMELINE, part, rank)
+            self._reports.put_pieces(Kind.TIMELINE, packed(self._parts.parts()))
             self._parts.close()
         self._reports.put(Kind.DONE, " ".join(map(str, self._sweep.left)))
         self._done = True

@@ -44,7 +44,7 @@ class Kind(IntEnum):
     REACHED = 23  # JSON, answers PEERS
     RESULT = 24  # a piece of what the rank wrote to its result descriptor; before EXIT
     LEAVING = 25  # JSON: this host will be taken away
-    TIMELINE = 26  # a piece of the rank's part of a timeline; before DONE
+    TIMELINE = 26  # a piece of what its ranks have recorded for a timeline; before DONE
     # Process ids that could not be ended, as text; nothing else is left of the job on this host
     DONE = 21
 

@@ -5,10 +5,11 @@ They travel when all is over, so that a measurement does not disturb what it mea
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "HOROVOD_TIMELINE"
@@ -21,21 +22,28 @@ class PartsDirectory:
         self._path = Path(tempfile.mkdtemp(prefix="horovod-timeline-"))
         self.timeline = str(self._path / os.path.basename(timeline))
 
-    def part(self, rank: int) -> bytes:
-        """What a rank has recorded; empty if nothing."""
-        try:
-            return Path(f"{self.timeline}.rank{rank}.part").read_bytes()
-        except OSError:
-            return b""
+    def parts(self) -> dict[str, bytes]:
+        """What the ranks have recorded, by file."""
+        return {path.name: path.read_bytes() for path in sorted(self._path.glob("*.part"))}
 
     def close(self) -> None:
         """Removes it."""
         shutil.rmtree(self._path, ignore_errors=True)
 
 
-def parts_of(directory: PartsDirectory, ranks: list[int]) -> Iterator[tuple[int, bytes]]:
-    """The parts that there are."""
-    for rank in ranks:
-        part = directory.part(rank)
-        if part:
-            yield rank, part
+def packed(parts: Mapping[str, bytes]) -> bytes:
+    """All files as one: a line with their names and sizes, then what is in them."""
+    sizes = {name: len(data) for name, data in parts.items()}
+    return json.dumps(sizes).encode() + b"\n" + b"".join(parts.values())
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """The files; the last one is cut, and others are missing, if the agent was lost meanwhile."""
+    line, separator, rest = data.partition(b"\n")
+    parts: dict[str, bytes] = {}
+    if not separator:
+        return parts
+    for name, size in json.loads(line).items():
+        if rest:
+            parts[os.path.basename(name)], rest = rest[:size], rest[size:]
+    return parts

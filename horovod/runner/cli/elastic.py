@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, Endpoint
@@ -190,6 +191,9 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
 
     with contextlib.ExitStack() as stack:
         try:
+            timeline = None if args.timeline is None else Path(args.timeline).absolute()
+            if timeline is not None:
+                observing.timelines().prepare(timeline)
             server = RendezvousServer(key, [LOOPBACK], clients=_CONNECTIONS)
             server.start()
             stack.callback(server.stop)
@@ -216,6 +220,7 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
                 output_directory=args.output_filename,
                 timestamps=args.prefix_timestamp,
                 events_file=args.events_file,
+                timeline="" if timeline is None else str(timeline),
                 talkative=args.verbose or request.config.log_level in _TALKATIVE,
             )
             job, code = observing.run(
@@ -232,4 +237,6 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
             return 1
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
+        if timeline is not None:
+            observing.timelines().finish(timeline, job.recorded)
         return code

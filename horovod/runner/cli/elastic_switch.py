@@ -31,11 +31,6 @@ def complete(args: argparse.Namespace) -> None:
 def wanted(args: argparse.Namespace) -> bool:
     """Whether the job is elastic. ValueError for flags that need such a job."""
     if any(getattr(args, name) is not None for name in ELASTIC_SWITCHES.values()):
-        if args.timeline is not None:
-            raise ValueError(
-                "--timeline is for jobs of a fixed size, not for elastic ones; --timeline-filename FILE "
-                "records rank 0 of each generation"
-            )
         return True
     lonely = next((flag for flag, name in ELASTIC_ONLY.items() if getattr(args, name) is not None), None)
     if lonely is not None:

@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 
 from horovod._net import descriptors
 from horovod._net.addresses import LOOPBACK, own_addresses
@@ -241,7 +240,7 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
         try:
             timeline = None if args.timeline is None else Path(args.timeline).absolute()
             if timeline is not None:
-                _timelines().prepare(timeline)
+                observing.timelines().prepare(timeline)
             job, code = observing.run(
                 args,
                 server,
@@ -260,24 +259,8 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
         if timeline is not None:
-            _finish_timeline(timeline, {rank: bytes(part) for rank, part in job.timeline.items()})
+            observing.timelines().finish(timeline, job.recorded)
         return code
-
-
-def _timelines() -> ModuleType:
-    from horovod.runner.cli import timeline  # here: few jobs need it
-
-    return timeline
-
-
-def _finish_timeline(timeline: Path, received: Mapping[int, bytes]) -> None:
-    """A timeline that can't be merged costs a message, not the exit code of the job."""
-    try:
-        lines = _timelines().finish(timeline, received)
-    except (OSError, ValueError) as error:
-        lines = [f"the timeline could not be merged: {error}", f"its parts are {timeline}.rank*.part"]
-    for line in lines:
-        print(f"horovodrun: {line}", file=sys.stderr)
 
 
 def _ranks(request: Request) -> dict[str, list[int]]:

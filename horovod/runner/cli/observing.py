@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from horovod._figures.private_files import write_secret
@@ -24,6 +25,13 @@ from horovod.runner.launcher.supervision import Supervision, Watch
 TOKEN = "token"
 
 AnyJob = TypeVar("AnyJob", bound=Supervision)
+
+
+def timelines() -> ModuleType:
+    """What `--timeline` needs before the job and after it; few jobs do."""
+    from horovod.runner.cli import timeline
+
+    return timeline
 
 
 def interval(args: argparse.Namespace) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from horovod.runner.agent.timeline_parts import unpacked
 from horovod.timeline import text
-from horovod.timeline.files import parts_beside, write_merged
+from horovod.timeline.files import generations_beside, parts_beside, write_merged
 from horovod.timeline.merge import longest
 
 _LINES = 5
@@ -14,26 +16,40 @@ _LINES = 5
 
 def prepare(timeline: Path) -> None:
     """Removes what an earlier job has left beside the file. OSError if nothing can be written there."""
-    for path in parts_beside(timeline):
+    for path in (*parts_beside(timeline), *generations_beside(timeline)):
         path.unlink()
     with open(timeline, "ab"):
         pass
 
 
-def finish(timeline: Path, received: Mapping[int, bytes]) -> list[str]:
-    """Merges the parts beside the file and those that were received; what to tell the user."""
+def finish(timeline: Path, received: Iterable[bytes]) -> None:
+    """Merges the parts beside the file and those that agents have sent, and tells the user.
+
+    A timeline that can't be merged costs a message, not the exit code of the job.
+    """
+    try:
+        lines = _merged(timeline, received)
+    except (OSError, ValueError) as error:
+        lines = [f"the timeline could not be merged: {error}", f"its parts are beside {timeline}"]
+    for line in lines:
+        print(f"horovodrun: {line}", file=sys.stderr)
+
+
+def _merged(timeline: Path, received: Iterable[bytes]) -> list[str]:
     local = parts_beside(timeline)
     contents = {path.name: path.read_bytes() for path in local}
-    contents.update({f"{timeline.name}.rank{rank}.part": data for rank, data in received.items()})
+    for data in received:
+        contents.update(unpacked(data))
     contents = {name: data for name, data in contents.items() if data}
     if not contents:
         return [f"{timeline}: no rank has recorded anything: did the program call hvd.init()?"]
     worlds = write_merged(contents, timeline)
-    for path in local:
+    for path in (*local, *generations_beside(timeline)):
         path.unlink()
     world = longest(worlds)
+    several = f" ({len(worlds)} worlds; of the longest:)" if len(worlds) > 1 else ""
     lines = [
-        f"timeline of {len(world.traces)} ranks: {timeline} (open it in ui.perfetto.dev)",
+        f"timeline of {len(world.traces)} ranks: {timeline} (open it in ui.perfetto.dev){several}",
         *world.notes(),
     ]
     try:

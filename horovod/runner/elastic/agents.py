@@ -137,6 +137,7 @@ class ElasticAgents(Supervision):
             task=self._plan.payload is not None,
             term_grace=self._plan.manner.term_grace,
             stays=True,
+            timeline=self._plan.timeline if agent.remote else "",
             preemption_grace=self._plan.preemption_grace,
         )
         agent.writer.put_pieces(Kind.PAYLOAD, self._plan.payload or b"")

@@ -125,6 +125,8 @@ class ElasticJob(ElasticAgents):
             self._on_exit(number, code, failure.describe(code))
         elif frame.kind is Kind.RESULT:
             self._results.setdefault(number, bytearray()).extend(frame.payload)
+        elif frame.kind is Kind.TIMELINE:
+            self._keep_recorded(agent, frame.payload)
         elif frame.kind is Kind.LISTENING:
             self._on_listening(agent, json.loads(frame.payload))
         elif frame.kind is Kind.LEAVING:

@@ -36,4 +36,5 @@ class ElasticPlan:
     output_directory: str | None = None
     timestamps: bool = False
     events_file: str | None = None
+    timeline: str = ""  # which all ranks record for
     talkative: bool = False  # says everything that it does

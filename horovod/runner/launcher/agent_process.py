@@ -64,6 +64,7 @@ class AgentProcess:
         self.done = False  # it has said that nothing is left
         self.closed = False  # its end of the pipe is closed
         self.complaints: list[str] = []
+        self.recorded = bytearray()  # packed parts of a timeline
         self._reader = FrameReader()
         self._greeting = bytearray()
         self._unfinished = b""

@@ -56,7 +56,6 @@ class Job(Supervision):
                 failed=self._could_not_start,
             )
         self.results: dict[int, bytearray] = {}  # by rank, what workers that run a function wrote
-        self.timeline: dict[int, bytearray] = {}  # by rank, what ranks of other machines recorded
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._started_by: float | None = None  # the time until which all ranks must have been started
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
@@ -168,7 +167,7 @@ class Job(Supervision):
         elif frame.kind is Kind.RESULT:
             self.results.setdefault(frame.rank, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.TIMELINE:
-            self.timeline.setdefault(frame.rank, bytearray()).extend(frame.payload)
+            self._keep_recorded(agent, frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
             self._on_exit(agent, frame.rank, code, failure.describe(code))

@@ -72,6 +72,7 @@ class Supervision(ABC):
         self._log.warn = lambda text: self._say("stderr", text)
         self._stacks = watch.stacks
         self._agents: list[AgentProcess] = []
+        self.recorded: list[bytearray] = []  # of other machines: packed parts of a timeline
         self._turns = Turns(_AT_A_TIME)
         self._signals = SignalReceiver()
         self._keepalives = HostKeepalives(self._signals.wake)
@@ -83,6 +84,11 @@ class Supervision(ABC):
         self._signalled_at = 0.0
         self._stopping = False
         self._unclean = False
+
+    def _keep_recorded(self, agent: AgentProcess, piece: bytes) -> None:
+        if not agent.recorded:
+            self.recorded.append(agent.recorded)
+        agent.recorded.extend(piece)
 
     def run(self) -> int:
         """Runs the job to its end and returns the exit code.
