@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "engine/machine_speed.h"
 #include "wire/codec.h"
 
 namespace hvd {
@@ -71,7 +72,9 @@ std::string header(const RecordedRank& rank, int world) {
   for (size_t i = 0; i < rank.hosts.size(); ++i) text += (i ? ", " : "") + json_text(rank.hosts[i]);
   return text + R"(], "transport": )" + json_text(rank.transport) + R"(, "world": )" + std::to_string(world) +
          R"(, "time_ns": )" + std::to_string(nanoseconds(CLOCK_MONOTONIC)) + R"(, "epoch_ns": )" +
-         std::to_string(nanoseconds(CLOCK_REALTIME)) + R"(, "clock": )" + json_text(clock_source()) + "}";
+         std::to_string(nanoseconds(CLOCK_REALTIME)) + R"(, "clock": )" + json_text(clock_source()) +
+         R"(, "copy_speed": )" + std::to_string(copy_speed()) + R"(, "link_speed": )" +
+         std::to_string(link_speed()) + "}";
 }
 
 }  // namespace

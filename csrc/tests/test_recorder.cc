@@ -290,6 +290,9 @@ TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
     CHECK(part.blocks.front() == 1 && part.blocks.back() == 4);
     CHECK(part.header.find("\"rank\": " + std::to_string(rank) + ", \"size\": 3") != std::string::npos);
     CHECK(part.end.find("\"dropped\": 0") != std::string::npos);
+    const size_t speed = part.header.find("\"copy_speed\": ");
+    CHECK(speed != std::string::npos && std::atof(part.header.c_str() + speed + 14) > 1e7);
+    CHECK(part.header.find("\"link_speed\": ") != std::string::npos);
     CHECK(part.names > 0 && part.count(RecordKind::kStep) == 1);
     CHECK(part.count(RecordKind::kMarkBegin) == 1 && part.count(RecordKind::kMarkEnd) == 1);
     CHECK(part.count(RecordKind::kSubmit) >= (rank == 0 ? 5 : 9));

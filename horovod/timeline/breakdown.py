@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from horovod.timeline import steps as stepping
 from horovod.timeline.clocks import HostClock
-from horovod.timeline.trace import Key, RankTrace
+from horovod.timeline.records import NETWORK
+from horovod.timeline.trace import Key, Operation, RankTrace
 
 PARTS = ("compute", "late", "queue", "control", "transfer")
 SMALL = 64 << 10  # bytes of an operation whose time is that of messages, not of data
@@ -25,7 +26,10 @@ _CLASSES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 _CLASS_NAMES = ("≤ 4 KiB", "≤ 64 KiB", "≤ 1 MiB", "≤ 16 MiB", "≤ 256 MiB", "> 256 MiB")
 _NAMED = 0.02  # of a step: less lag than this makes nobody the last
 
+ALLREDUCE = 0  # its kind
+
 Interval = tuple[float, float]
+Spans = Mapping[int, Sequence[Interval]]
 
 
 @dataclass
@@ -63,6 +67,11 @@ class Result:
     top: list[tuple[str, float]] = field(default_factory=list)
     once: float = 0.0  # share of the names that came only once
     transport: str = ""
+    # Bytes a second, of allreduces that are not small; 0: not known
+    bus: float = 0.0  # of a rank, within its host
+    copy: float = 0.0  # what the slowest rank copies at, for comparison
+    network: float = 0.0  # what a host sends while it exchanges with others
+    link: float = 0.0  # what the slowest host's interface could
     dropped: int = 0
     lost: list[int] = field(default_factory=list)  # ranks whose records end in the middle
 
@@ -128,6 +137,7 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
         top=[(name, value / count / len(traces)) for name, value in waited.most_common(5)],
     )
     _look_at_operations(result, traces[min(traces)], spans[min(traces)], len(traces))
+    _look_at_speeds(result, traces, spans)
     return result
 
 
@@ -288,6 +298,43 @@ def _look_at_operations(result: Result, trace: RankTrace, span: Sequence[Interva
         )
     names = Counter(tensor.name for op in trace.operations.values() for tensor in op.tensors)
     result.once = sum(1 for each in names.values() if each == 1) / max(1, len(names))
+
+
+def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Spans) -> None:
+    result.copy = float(min(trace.copy_speed for trace in traces.values()))
+    result.link = min(trace.link_speed for trace in traces.values()) / 8
+    hosts = len(result.hosts)
+    if hosts == 1:
+        runs = _large(traces[min(traces)], spans[min(traces)])
+        seconds = sum((op.end or 0) - op.begin for op in runs) / 1e9
+        factor = 2 * (len(traces) - 1) / len(traces)
+        result.bus = factor * sum(op.bytes for op in runs) / seconds if seconds else 0.0
+        return
+    rates = []
+    for host in result.hosts:
+        sent, busy = 0.0, []
+        for rank, trace in traces.items():
+            if trace.host != host:
+                continue
+            for op in _large(trace, spans[rank]):
+                phases = [each for each in op.phases if each[0] == NETWORK]
+                if not op.phases:  # a rank on each host: all of it is network
+                    phases = [(NETWORK, op.begin, op.end or op.begin, op.bytes)]
+                sent += 2 * (hosts - 1) / hosts * sum(amount for *_, amount in phases)
+                busy += [(float(begin), float(end)) for _, begin, end, _ in phases]
+        seconds = sum(end - begin for begin, end in _union(busy)) / 1e9
+        if seconds:
+            rates.append(sent / seconds)
+    result.network = min(rates, default=0.0)
+
+
+def _large(trace: RankTrace, span: Sequence[Interval]) -> list[Operation]:
+    begin, end = span[0][0], span[-1][1]
+    return [
+        op
+        for op in trace.operations.values()
+        if op.kind == ALLREDUCE and op.bytes > SMALL and op.end is not None and begin <= op.begin < end
+    ]
 
 
 # -- intervals --

@@ -38,6 +38,9 @@ def sentences(result: Result) -> list[str]:
             f"{result.tensors:.0f} tensors ran in {result.operations:.0f} operations a step, "
             f"{result.operation_bytes / 1e6:.3g} MB each."
         )
+    speed = _speed(result)
+    if speed:
+        lines.append(speed)
     advice = advise(result)
     lines += [each.sentence for each in advice]
     if not advice:
@@ -49,6 +52,19 @@ def sentences(result: Result) -> list[str]:
     if result.lost:
         lines.append(f"The records of rank {', '.join(map(str, result.lost))} end in the middle.")
     return lines
+
+
+def _speed(result: Result) -> str:
+    """How quick large operations were, and what could be."""
+    if result.network:
+        best = f" of {result.link / 1e9:.3g} ({result.link * 8 / 1e9:.3g} Gbit/s)" if result.link else ""
+        return f"Between hosts {result.network / 1e9:.3g} GB/s{best}."
+    if result.bus and result.copy:
+        return (
+            f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank, which copies memory at "
+            f"{result.copy / 1e9:.3g} GB/s."
+        )
+    return ""
 
 
 def table(result: Result) -> list[str]:
@@ -112,6 +128,12 @@ def as_json(result: Result) -> dict[str, Any]:
         "operations": result.operations,
         "tensors": result.tensors,
         "bytes": result.step_bytes,
+        "speed": {
+            "bus": result.bus,
+            "copy": result.copy,
+            "network": result.network,
+            "link": result.link,
+        },
         "ranks": [
             {
                 "rank": each.rank,

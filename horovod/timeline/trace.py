@@ -119,6 +119,8 @@ class RankTrace:
     dropped: int = 0
     reason: str = ""
     torn: bool = False
+    copy_speed: int = 0  # bytes a second from memory to memory; 0: not known
+    link_speed: int = 0  # bits a second of its host's fastest interface; 0: not known
 
 
 class _Builder:
@@ -136,6 +138,8 @@ class _Builder:
             dropped=part.dropped,
             reason=part.reason,
             torn=part.torn,
+            copy_speed=int(header.get("copy_speed", 0)),
+            link_speed=int(header.get("link_speed", 0)),
         )
         self._submitted: dict[int, int] = {}  # by handle, when
         self._running: Operation | None = None

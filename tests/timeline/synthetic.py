@@ -93,6 +93,7 @@ class Job:
     data: Callable[[int, int], int] = lambda rank, step: 0  # of the compute time, in a mark "data"
     names: Callable[[int, int], str] = lambda step, tensor: f"grad.{tensor}"
     transport: str = "shm"
+    speeds: dict[str, int] = field(default_factory=dict)  # of the machines
 
     def parts(self) -> list[Part]:
         size = len(self.hosts)
@@ -172,7 +173,10 @@ class Job:
                     rank.add(now[n], r.STEP, name=mark, bytes=step + 1, argument=rank.cpu)
         if self.heartbeat is not None:
             self._heartbeats(ranks, max(now))
-        return [rank.part(self.transport) for rank in ranks]
+        parts = [rank.part(self.transport) for rank in ranks]
+        for part in parts:
+            part.header.update(self.speeds)
+        return parts
 
     def _heartbeats(self, ranks: list[Rank], end: float) -> None:
         assert self.heartbeat is not None

@@ -115,6 +115,27 @@ def test_large_tensors_on_one_host() -> None:
     assert not any("Nothing stands out" in line for line in sentences(result))
 
 
+def test_speed_against_memory() -> None:
+    """4 MiB in 5 ms on four ranks, of which each moves 1.5 times the bytes."""
+    result = explained(Job(ONE, steps=15, speeds={"copy_speed": 12_000_000_000, "link_speed": 10**9}))
+    assert result.bus == pytest.approx(1.5 * (4 << 20) / 5e-3, rel=0.01)
+    assert "moved 1.26 GB/s on each rank, which copies memory at 12 GB/s." in " ".join(sentences(result))
+    assert as_json(result)["speed"]["copy"] == 12e9
+    unknown = explained(Job(ONE, steps=15))
+    assert not any("copies memory" in line for line in sentences(unknown))
+
+
+def test_speed_against_the_network() -> None:
+    """4 MiB on the network in a third of 60 ms, sent by both ranks of each host at the same time."""
+    job = Job(TWO, steps=15, transfer=60 * MS, transport="hierarchical", speeds={"link_speed": 10**9})
+    job.heartbeat = lambda number: 50 * US
+    result = explained(job)
+    assert result.network == pytest.approx(2 * (4 << 20) / 20e-3, rel=0.01)
+    assert "Between hosts 0.419 GB/s of 0.125 (1 Gbit/s)." in sentences(result)
+    job.speeds = {}
+    assert "Between hosts 0.419 GB/s." in sentences(explained(job))
+
+
 def test_names_that_never_recur() -> None:
     job = Job(ONE, control=20 * MS, names=lambda step, tensor: f"noname.{4 * step + tensor}")
     result = explained(job)

@@ -45,6 +45,7 @@ def test_all_ranks_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "timeline of 2 ranks" in lines[0] and "steps of" in lines[1] and len(lines) <= 7
     data = explained(tmp_path, capsys)
     assert data["size"] == 2 and data["steps"] == 13
+    assert data["speed"]["copy"] > 1e7
     for rank in data["ranks"]:
         assert sum(rank["parts"].values()) == pytest.approx(data["step"], rel=0.05)
 
