@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from horovod import _core
 from horovod._bootstrap.world.mesh import Mesh
 from horovod._net.addresses import Endpoint
 from horovod.common.arrays import collectives
@@ -36,6 +37,8 @@ def add(session: Session, mesh: Mesh, number: int, ranks: Sequence[int]) -> None
     try:
         for peer, (sock, keys) in mesh.connect(ranks, gather, check).items():
             session.engine.connect(peer, sock.detach(), keys if mesh.encrypted else None)
+        # All ranks hear of a failure here, also those that had nothing to connect.
+        session.run(_core.BARRIER, b"connections", 0)
     except OSError as error:
         text = f"rank {session.place.rank} could not connect process set {number}: {error}"
         session.engine.abort(text)

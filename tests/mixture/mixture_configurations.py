@@ -56,6 +56,9 @@ ALL = [
     _in_groups("2,2"),
     _in_groups("2,2,2"),
     replace(_in_groups("3,1,2"), slow=True),
+    # So many that they are combined in rows.
+    replace(_in_groups("2,2" + 15 * ",1"), name="groups-17", slow=True),
+    replace(_within_a_host("tcp", 18), slow=True),
     # The engine forgets what was agreed on while ranks use it; and nothing is fused.
     Configuration("little-cache-3", 3, {"HOROVOD_TRANSPORT": "shm", "HOROVOD_CACHE_CAPACITY": "8"}),
     Configuration("unfused-3", 3, {"HOROVOD_TRANSPORT": "tcp", "HOROVOD_FUSION_THRESHOLD": "0"}, slow=True),

@@ -10,6 +10,7 @@
 namespace hvd {
 
 Status HierarchicalCommunicator::alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) {
+  if (channels_.flat != nullptr) return channels_.flat->alltoall(in, out);
   Sizes sizes;
   if (Status status = share_sizes(in, sizes); !status.ok()) return status;
   uint64_t leaving = 0, arriving = 0;  // the most from one member to another
@@ -40,11 +41,9 @@ Status HierarchicalCommunicator::alltoall(const std::vector<Pieces>& in, const s
         append(now.in[host], take(output[sender], Chunk(expected[sender], part_bytes_, round).bytes));
     }
     // Whatever has failed, the network thread must not be left with the caller's memory.
-    if (network_ != nullptr) {
-      if (Status crossed = network_->wait(); status.ok()) status = std::move(crossed);
-    }
+    if (Status crossed = network_->wait(); status.ok()) status = std::move(crossed);
     if (!status.ok()) return status;
-    if (network_ == nullptr || round + 1 == rounds) {
+    if (round + 1 == rounds) {
       status = cross(now);
     } else {
       network_->start([this, now = std::move(now)] { return cross(now); });

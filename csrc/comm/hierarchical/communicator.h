@@ -21,8 +21,11 @@ namespace hvd {
 class HierarchicalCommunicator final : public Communicator {
  public:
   struct Channels {
-    std::unique_ptr<Communicator> local;               // the members on this host
-    std::vector<std::unique_ptr<Communicator>> lanes;  // in host order; null unless this rank serves the lane
+    std::unique_ptr<Communicator> local;  // the members on this host
+    // In host order; null unless this rank serves the lane. Who has nothing to send or to get in an alltoall
+    // on a lane leaves it out.
+    std::vector<std::unique_ptr<Communicator>> lanes;
+    std::unique_ptr<Communicator> flat;  // if there is one, for an alltoall of all members
   };
   // `staging`, which grows when needed, and `network` belong to the transport and serve one collective at a
   // time; `tuning` may change from one to the next. Without `network` (null) nothing overlaps: then the

@@ -37,6 +37,8 @@ std::unique_ptr<Communicator> open_grid(
   channels.local = open(layout.members(layout.host()));
   for (int lane = 0; lane < layout.lanes(); ++lane)
     channels.lanes.push_back(layout.serves(lane) ? open(layout.lane_members(lane)) : nullptr);
+  // Every pair has its own data, and a lane's rounds are not everybody's.
+  channels.flat = direct(members);
   return std::make_unique<HierarchicalCommunicator>(std::move(layout), std::move(channels), staging, nullptr,
                                                     tuning);
 }

@@ -1,6 +1,6 @@
 // Many members that are all connected alike, as those of a lane over many hosts, exchange in two steps:
 // within rows, then between rows. Each then sends about 2 sqrt(n) messages instead of n, of the same bytes in
-// all.
+// all. An alltoall goes directly.
 #pragma once
 
 #include <cstddef>
