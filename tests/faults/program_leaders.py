@@ -18,10 +18,10 @@ hvd.init()
 concerned = hvd.rank() == int(number)
 one = np.ones(4, np.float32)
 try:
-    for step in range(30):
+    for _ in range(30):
         assert hvd.allreduce(one, name="steps", op=hvd.Sum)[0] == hvd.size()
     before = hvd.metrics()["control_messages_total"]
-    for step in range(20):
+    for _ in range(20):
         hvd.allreduce(one, name="steps", op=hvd.Sum)
     after = hvd.metrics()["control_messages_total"]
     hvd.barrier()

@@ -1,4 +1,4 @@
-"""Ranks whose votes go through the leaders of other hosts: who died, and who is waited for, is told as ever."""
+"""Votes go through the leaders of hosts: who died, and who is waited for, is told as ever."""
 
 from __future__ import annotations
 
