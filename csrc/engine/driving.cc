@@ -35,8 +35,12 @@ void Engine::run_until_finished() {
   while (!finished_ && !abort_->raised()) {
     bool keep_away = backoff.update(visits_.load());
     if (!keep_away) {
-      sleep(true, nullptr);
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
+      if (driver.owns_lock()) {  // otherwise what comes is the driver's, and need not wake both
+        driver.unlock();
+        sleep(true, nullptr);
+        (void)driver.try_lock();
+      }
       keep_away = !driver.owns_lock();
       backoff.looked(keep_away);
       if (!keep_away) {

@@ -36,11 +36,13 @@ void Hub::run() {
   IdleBackoff backoff(visits_.load());
   while (!abort_->raised() && !finished()) {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
-    const bool relieved = backoff.update(visits_.load());
+    const bool attended = visitors_.load() > 0;
+    backoff.looked(attended);
+    const bool relieved = backoff.update(visits_.load()) || attended;
     if (!wait(&polled, relieved, backoff.pause())) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
-    if (relieved) continue;
+    if (relieved && !overdue()) continue;
     std::lock_guard<std::mutex> lock(mutex_);
     look();
   }
@@ -49,7 +51,7 @@ void Hub::run() {
 // False if a signal ended it.
 bool Hub::wait(std::vector<pollfd>* polled, bool relieved, timespec moment) {
   const size_t own = polled->size();
-  const bool sleeps = relieved || begin_sleep(polled);
+  const bool sleeps = relieved || listen_asleep(polled);
   timespec limit{};
   const timespec* wait = &limit;
   if (relieved) {
@@ -67,13 +69,19 @@ bool Hub::wait(std::vector<pollfd>* polled, bool relieved, timespec moment) {
     }
   }
   const int ready = ppoll(polled->data(), polled->size(), wait, nullptr);
-  if (!relieved) end_sleep(polled->data() + own);
+  if (!relieved) wake_up(polled->data() + own);
   return ready >= 0;
 }
 
 void Hub::look() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) listen(channel);
   act();
+}
+
+// A visitor that sleeps does not look at the time.
+bool Hub::overdue() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return due() <= Clock::now();
 }
 
 bool Hub::finished() {
@@ -94,7 +102,7 @@ void Hub::serve() {
   sent_by_visitor();  // the visitor may not come back, and the thread does not wait for room
 }
 
-bool Hub::begin_sleep(std::vector<pollfd>* polled) {
+bool Hub::listen_asleep(std::vector<pollfd>* polled) {
   std::lock_guard<std::mutex> lock(mutex_);
   bool nothing = true;
   for (wire::Channel& channel : channels_) {
@@ -104,7 +112,7 @@ bool Hub::begin_sleep(std::vector<pollfd>* polled) {
   return nothing;
 }
 
-void Hub::end_sleep(const pollfd* polled) {
+void Hub::wake_up(const pollfd* polled) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (wire::Channel& channel : channels_) channel.end_sleep((polled++)->revents != 0);
 }

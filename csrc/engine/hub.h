@@ -26,9 +26,15 @@ class Hub {
   // Does what is to be done now, without waiting, unless another thread is at it.
   void serve();
   // Adds what to poll for before the next serve(); false if that is not to wait. end_sleep() follows in any
-  // case, with what was added.
-  bool begin_sleep(std::vector<pollfd>* polled);
-  void end_sleep(const pollfd* polled);
+  // case, with what was added. Until then the hub's own thread leaves what comes to the caller.
+  bool begin_sleep(std::vector<pollfd>* polled) {
+    visitors_.fetch_add(1);
+    return listen_asleep(polled);
+  }
+  void end_sleep(const pollfd* polled) {
+    wake_up(polled);
+    visitors_.fetch_sub(1);
+  }
 
   // Frames since the start, those of this rank's own engine (connection 0) not counted; for any thread.
   uint64_t frames_sent() const { return frames_sent_.load(std::memory_order_relaxed); }
@@ -69,10 +75,14 @@ class Hub {
   bool has_unsent() const;
   bool finished();
   bool wait(std::vector<pollfd>* polled, bool relieved, timespec moment);
+  bool listen_asleep(std::vector<pollfd>* polled);
+  void wake_up(const pollfd* polled);
+  bool overdue();
 
   std::vector<wire::Channel> channels_;
   Event stop_;
   Event unsent_;                     // serve() has left something for the thread to send
+  std::atomic<int> visitors_{0};     // that sleep
   std::atomic<uint32_t> visits_{0};  // calls of serve()
   std::atomic<uint64_t> frames_sent_{0}, frames_received_{0};
   std::thread thread_;

@@ -6,7 +6,8 @@ import itertools
 from collections import Counter
 
 import pytest
-from horovod._bootstrap.world.tree import FAN_OUT, parents_of
+
+from horovod._bootstrap.world.tree import FAN_OUT, neighbours_of, parents_of
 
 
 def test_on_one_host_rank_0_is_above_all() -> None:
@@ -17,6 +18,11 @@ def test_on_one_host_rank_0_is_above_all() -> None:
 def test_leaders_are_the_first_ranks_of_their_hosts() -> None:
     assert parents_of([0, 0, 1, 1, 2, 2]) == [0, 0, 0, 2, 0, 4]
     assert parents_of([0, 1, 0, 1, 2, 2]) == [0, 0, 0, 1, 0, 4]
+
+
+def test_neighbours_are_above_and_below() -> None:
+    parents = [0, 0, 0, 2, 0, 4]
+    assert [neighbours_of(rank, parents) for rank in range(6)] == [[1, 2, 4], [0], [0, 3], [2], [0, 5], [4]]
 
 
 def test_leaders_form_a_tree() -> None:

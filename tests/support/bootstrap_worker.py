@@ -16,6 +16,7 @@ from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.world import World, connect
 from horovod._bootstrap.world.builder import Builder
 from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.tree import neighbours_of
 
 MEMORY_BYTES = 8192
 
@@ -95,15 +96,14 @@ def check(world: World) -> None:
             assert os.get_blocking(descriptor)
     ends = range(world.size) if world.rank == 0 else [0]
     everyone = range(world.size)
-    assert len(world.parents) == world.size
+    near = neighbours_of(world.rank, world.parents)
     for kind, peers, descriptors in (
         ("control", everyone, world.control_fds),
         ("liveness", ends, world.liveness_fds),
     ):
         assert len(descriptors) == len(peers)
         for peer, descriptor in zip(peers, descriptors, strict=True):
-            near = kind == "liveness" or world.rank == world.parents[peer] or peer == world.parents[world.rank]
-            if peer == world.rank or not near:
+            if peer == world.rank or (kind == "control" and peer not in near):
                 assert descriptor == -1
             else:
                 assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"

@@ -20,7 +20,7 @@ from horovod._bootstrap.rendezvous.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod._bootstrap.world import shared_memory
 from horovod._bootstrap.world.lanes import peers_of
-from horovod._bootstrap.world.tree import parents_of
+from horovod._bootstrap.world.tree import neighbours_of, parents_of
 from horovod._net import descriptors
 from horovod._net.addresses import elsewhere, family_of
 from horovod._net.connector import Address, Connector
@@ -330,7 +330,7 @@ class Builder:
         rank, size = self._rank, self._size
         carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
         wanted = [(MESH, peer) for peer in carriers.get(self.transport, range(size)) if peer != rank]
-        wanted += [(CONTROL, peer) for peer in self._control_peers()]
+        wanted += [(CONTROL, peer) for peer in neighbours_of(rank, self.parents)]
         wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
         descriptors.require(len(wanted), f"the connections of rank {rank} to others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
@@ -368,11 +368,6 @@ class Builder:
         self._run_until(connected, waiting)
 
     # Tools
-
-    def _control_peers(self) -> list[int]:
-        """The rank above this one and those right below."""
-        above = [] if self._rank == 0 else [self.parents[self._rank]]
-        return above + [rank for rank in range(1, self._size) if self.parents[rank] == self._rank]
 
     def _listen(self, family: int, address: Address) -> socket.socket:
         sock = self._opened.enter_context(socket.socket(family, socket.SOCK_STREAM))

@@ -21,3 +21,9 @@ def parents_of(hosts: Sequence[int], fan_out: int | None = None) -> list[int]:
     leaders = sorted(leader.values())
     above = {rank: leaders[max(place - 1, 0) // below] for place, rank in enumerate(leaders)}
     return [above.get(rank, leader[host]) for rank, host in enumerate(hosts)]
+
+
+def neighbours_of(rank: int, parents: Sequence[int]) -> list[int]:
+    """The rank above and those right below."""
+    above = [] if rank == 0 else [parents[rank]]
+    return above + [below for below in range(1, len(parents)) if parents[below] == rank]
