@@ -95,7 +95,7 @@ class _RequestBuffer:
 class Prepared:
     """An operation on one tensor that is submitted again and again, at other addresses.
 
-    Only what changes is set then, in less than half of Engine.submit()'s time. Not for two threads at once.
+    Only what changes is set then, in less than half of Engine.submit()'s time. For one thread at a time.
     """
 
     __slots__ = ("_buffer", "_engine", "_handle", "_keep", "_lock", "_name", "_request", "_tensor")
@@ -161,14 +161,20 @@ class Prepared:
         self._lock.release()
         return True
 
-    def submit(self, address: int) -> int:
-        """As Engine.submit(), in place. The memory at `address` must outlive the operation."""
-        self._tensor.input = self._tensor.output = address
-        engine = self._engine
-        handle: int = _lib.hvd_submit(engine._pointer, self._request)
-        if handle <= 0:
-            engine._fail(handle, _last_error())
-        return handle
+    def submit(self, source: int, target: int) -> int:
+        """As Engine.submit(); 0 if another thread is at it. The memory must outlive the operation."""
+        if not self._lock.acquire(False):
+            return 0
+        try:
+            self._tensor.input = source
+            self._tensor.output = target
+            engine = self._engine
+            handle: int = _lib.hvd_submit(engine._pointer, self._request)
+            if handle <= 0:
+                engine._fail(handle, _last_error())
+            return handle
+        finally:
+            self._lock.release()
 
 
 # Ranks build their error from the code, so that this file knows no exception of the layers above.
@@ -256,6 +262,8 @@ class Engine:
         """Ends the engine on all ranks; what is pending fails. Blocks until this rank's threads ended."""
         _lib.hvd_shutdown(self._pointer)
         _lib.hvd_set_default(None)
+        # They refer to this: it is to be freed now, and not when rubbish is collected, in a forked child perhaps.
+        self._prepared = {}
 
     def abort(self, reason: str) -> None:
         """Fails every pending and later operation here and on all peers."""

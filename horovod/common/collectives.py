@@ -119,6 +119,12 @@ class Collectives(Generic[T]):
         session, number = for_collective(), id_of(process_set)
         if op == _core.ADASUM:
             check_adasum(process_set)
+        elif not grouped and name is not None:
+            handle = self._submit_again(
+                tensors[0], name, op, prescale, postscale, session.engine, number, in_place
+            )
+            if handle != 0:
+                return handle
         specs, keep, finish = self._same_shape(tensors, in_place, grouped)
         operation = "grouped_allreduce" if grouped else "allreduce"
         return _submit(
@@ -138,23 +144,67 @@ class Collectives(Generic[T]):
     ) -> T:
         """allreduce() of one tensor to its end; in a quarter of the time if it is a small one that
         is reduced again and again."""
-        adapter = self._adapter
-        if name is not None and op != _core.ADASUM and adapter.staged(tensor) is tensor:
-            engine = for_collective().engine
-            source, shape, dtype = adapter.describe(tensor)
-            result, target = tensor, source
-            if not in_place:
-                result = adapter.empty_like(tensor)
-                target = adapter.describe(result)[0]
-            number = id_of(process_set)
-            prepared = engine.prepared(
-                _core.ALLREDUCE, "allreduce", name, number, shape, dtype, op, prescale, postscale
+        if name is not None and op != _core.ADASUM and self._adapter.staged(tensor) is tensor:
+            engine, number = for_collective().engine, id_of(process_set)
+            prepared, source, target, result = self._prepared(
+                tensor, name, op, prescale, postscale, engine, number, in_place
             )
             if prepared.run(source, target, (tensor, result)):
                 return result
         submitted = self.allreduce((tensor,), name, op, prescale, postscale, process_set, in_place=in_place)
         reduced: T = table.synchronize(submitted)
         return reduced
+
+    def _prepared(
+        self,
+        tensor: T,
+        name: str,
+        op: int,
+        prescale: float,
+        postscale: float,
+        engine: _core.Engine,
+        number: int,
+        in_place: bool,
+    ) -> tuple[_core.Prepared, int, int, T]:
+        """The allreduce of a staged tensor, where it reads and writes, and its result."""
+        source, shape, dtype = self._adapter.describe(tensor)
+        result, target = tensor, source
+        if not in_place:
+            result = self._adapter.empty_like(tensor)
+            target = self._adapter.describe(result)[0]
+        prepared = engine.prepared(
+            _core.ALLREDUCE, "allreduce", name, number, shape, dtype, op, prescale, postscale
+        )
+        return prepared, source, target, result
+
+    def _submit_again(
+        self,
+        tensor: T,
+        name: str,
+        op: int,
+        prescale: float,
+        postscale: float,
+        engine: _core.Engine,
+        number: int,
+        in_place: bool,
+    ) -> int:
+        """A handle, or 0 if this tensor needs more than what is prepared."""
+        if self._adapter.staged(tensor) is not tensor:
+            return 0
+        prepared, source, target, result = self._prepared(
+            tensor, name, op, prescale, postscale, engine, number, in_place
+        )
+        pending = Pending(engine, lambda engine, number: result, (tensor, result))
+        handle = table.add(pending)
+        try:
+            pending.number = prepared.submit(source, target)
+        except (ValueError, HorovodInternalError):  # refused, so the engine does not use the memory
+            table.discard(handle)
+            raise
+        if pending.number == 0:
+            table.discard(handle)
+            return 0
+        return handle
 
     def broadcast(
         self, tensor: T, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool = False

@@ -62,7 +62,8 @@ class PreparedAllreduce:
         pending = Pending(engine, _done, (gradient, self._prepared))
         handle = table.add(pending)
         try:
-            pending.number = self._prepared.submit(gradient.data_ptr())
+            address = gradient.data_ptr()
+            pending.number = self._prepared.submit(address, address)
         except (ValueError, HorovodInternalError):  # refused, so the engine does not use the memory
             table.discard(handle)
             raise
