@@ -41,10 +41,8 @@ Control::Control(Machine* machine, int local, const std::vector<int>& parents)
   for (size_t rank = 1; rank < parents.size(); ++rank) hub[static_cast<size_t>(parents[rank])] = 1;
   for (int rank = 0; rank < size_; ++rank) {
     const auto index = static_cast<size_t>(rank);
-    if (rank % local == 0) {
-      std::vector<Block> blocks = script_of(rank, size_ / local, local, sizeof(float));
-      exchange_[index] = std::move(blocks.at(0).rounds);
-    }
+    if (rank % local == 0 && size_ > local)
+      exchange_[index] = rounds_of(rank / local, size_ / local, local, sizeof(float));
     if (!hub[index]) continue;
     branches_[index] = branches_of(rank, parents);
     for (size_t i = 1; i < branches_[index].size(); ++i)

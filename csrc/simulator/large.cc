@@ -1,6 +1,7 @@
 #include "simulator/large.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,25 +18,38 @@ constexpr double kCombining = 3, kSharing = 2;
 class Lane {
  public:
   Lane(int hosts, int local, size_t bytes, const Costs& costs)
-      : local_(local), machine_(numbered(hosts), costs), members_(static_cast<size_t>(hosts)) {
-    for (int host = 0; host < hosts; ++host)
-      members_[static_cast<size_t>(host)].blocks = script_of(host * local, hosts, local, bytes);
+      : local_(local),
+        machine_(numbered(hosts), costs),
+        blocks_(blocks_of(hosts, local, bytes)),
+        members_(static_cast<size_t>(hosts)) {
+    for (const Block& block : blocks_) {
+      // Most blocks are of the same length.
+      auto [found, fresh] = rounds_.try_emplace(block.exchanged);
+      if (!fresh) continue;
+      for (int host = 0; host < hosts; ++host)
+        found->second.push_back(rounds_of(host, hosts, local, block.exchanged));
+    }
   }
 
   double run() {
     for (int host = 0; host < machine_.size(); ++host)
-      machine_.at(within(member(host).blocks[0].combined, kCombining), host, [this, host] { begin(host); });
+      machine_.at(within(blocks_[0].combined, kCombining), host, [this, host] { begin(host); });
     machine_.run();
     double end = 0;
     for (const Member& each : members_) end = std::max(end, each.end);
     return end;
   }
 
-  const std::vector<Block>& blocks() const { return members_[0].blocks; }
+  // Calls visit(sent) for what the first member sends.
+  template <typename Visit>
+  void each_sent(Visit visit) const {
+    for (const Block& block : blocks_)
+      for (const Round& round : rounds_.at(block.exchanged)[0])
+        for (const Round::Sent& sent : round.sent) visit(sent);
+  }
 
  private:
   struct Member {
-    std::vector<Block> blocks;
     size_t block = 0, round = 0;
     int missing = 0;
     std::unordered_map<int, int> balance;  // by peer: messages that came less those that were waited for
@@ -66,7 +80,7 @@ class Lane {
 
   void go_on(int host) {
     Member& own = member(host);
-    const std::vector<Round>& rounds = own.blocks[own.block].rounds;
+    const std::vector<Round>& rounds = rounds_.at(blocks_[own.block].exchanged)[static_cast<size_t>(host)];
     for (; own.round < rounds.size(); ++own.round) {
       for (const Round::Sent& sent : rounds[own.round].sent) {
         const int to = sent.to / local_;
@@ -76,12 +90,12 @@ class Lane {
       if (own.missing > 0) return;
     }
     const size_t done = own.block++;
-    if (own.block == own.blocks.size()) {
-      own.end = machine_.now() + within(own.blocks[done].shared, kSharing);
+    if (own.block == blocks_.size()) {
+      own.end = machine_.now() + within(blocks_[done].shared, kSharing);
       return;
     }
-    double ready = own.started + within(own.blocks[own.block].combined, kCombining);
-    if (done > 0) ready += within(own.blocks[done - 1].shared, kSharing);
+    double ready = own.started + within(blocks_[own.block].combined, kCombining);
+    if (done > 0) ready += within(blocks_[done - 1].shared, kSharing);
     machine_.at(std::max(machine_.now(), ready), host, [this, host] { begin(host); });
   }
 
@@ -95,26 +109,23 @@ class Lane {
 
   const int local_;
   Machine machine_;
+  const std::vector<Block> blocks_;
+  std::map<size_t, std::vector<std::vector<Round>>> rounds_;  // by the bytes of a share: [host]
   std::vector<Member> members_;
 };
 
 }  // namespace
 
 Large allreduce_of(int hosts, int local, size_t bytes, Costs costs) {
-  // Small ones have one lane, which has the port for itself.
-  const bool lanes = local > 1 && !script_of(1, hosts, local, bytes)[0].rounds.empty();
-  if (lanes) costs.port_byte *= local;
+  // Those that take part share the port.
+  costs.port_byte *= lanes_of(hosts, local, bytes);
   Lane lane(hosts, local, bytes, costs);
   Large result;
   result.seconds = lane.run();
-  for (const Block& block : lane.blocks()) {
-    for (const Round& round : block.rounds) {
-      for (const Round::Sent& sent : round.sent) {
-        ++result.messages;
-        result.bytes += sent.bytes;
-      }
-    }
-  }
+  lane.each_sent([&](const Round::Sent& sent) {
+    ++result.messages;
+    result.bytes += sent.bytes;
+  });
   return result;
 }
 

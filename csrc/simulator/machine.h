@@ -25,7 +25,7 @@ struct Costs {
   double copy_byte = 1 / 5e9;      // a rank's processor, for what it sends or receives
   double memory_byte = 1 / 200e9;  // a host's memory
   double submit = 2e-6;            // a call of the program
-  double vote = 60e-9;             // a rank's vote, where it is counted
+  double vote = 200e-9;            // a rank's vote, where it is counted
   int processors = 8;              // of a host, or
   bool one_machine = false;        // of all hosts together
 };

@@ -1,9 +1,9 @@
 #include "simulator/script.h"
 
-#include <functional>
 #include <memory>
 #include <utility>
 
+#include "comm/chunks.h"
 #include "comm/hierarchical/communicator.h"
 #include "comm/hierarchical/grid.h"
 #include "comm/mesh/communicator.h"
@@ -14,8 +14,8 @@ namespace {
 // Writes down what a plan asks for. Of each peer one transfer arrives in a round.
 class RecordedExchange final : public Exchange {
  public:
-  RecordedExchange(int rank, std::vector<int> members, std::vector<Block>* blocks, const size_t* block)
-      : rank_(rank), members_(std::move(members)), blocks_(*blocks), block_(*block) {}
+  RecordedExchange(int rank, std::vector<int> members, std::vector<Round>* rounds)
+      : rank_(rank), members_(std::move(members)), rounds_(*rounds) {}
 
   Status run(Plan& plan) override {
     for (bool more = true; more;) {
@@ -37,7 +37,7 @@ class RecordedExchange final : public Exchange {
         transfer.place->advance(transfer.bytes);
         plan.received(peer);
       });
-      if (!round.sent.empty() || !round.from.empty()) blocks_[block_].rounds.push_back(std::move(round));
+      if (!round.sent.empty() || !round.from.empty()) rounds_.push_back(std::move(round));
     }
     return {};
   }
@@ -51,110 +51,109 @@ class RecordedExchange final : public Exchange {
 
   const int rank_;
   const std::vector<int> members_;
-  std::vector<Block>& blocks_;
-  const size_t& block_;
+  std::vector<Round>& rounds_;
 };
 
-// Stands in for shared memory, and counts the blocks.
-class RecordedHost final : public Communicator {
+// Stands in for the ranks of a host, and for those of a lane: writes down what it is asked to move.
+class Recorded final : public Communicator {
  public:
-  RecordedHost(int rank, int size, std::vector<Block>* blocks) : rank_(rank), size_(size), blocks_(*blocks) {}
-  int rank() const override { return rank_; }
+  Recorded(int size, std::vector<Block>* blocks) : size_(size), blocks_(*blocks) {}
+  int rank() const override { return 0; }
   int size() const override { return size_; }
   Status barrier() override { return {}; }
-  Status allreduce(const Reduction&, const Pieces&, const Pieces&) override { return {}; }
+  Status allreduce(const Reduction&, const Pieces& in, const Pieces&) override {
+    return note(&Block::exchanged, total_bytes(in));
+  }
   Status reducescatter(const Reduction&, const std::vector<Pieces>& in, const Pieces&) override {
-    size_t bytes = 0;
-    for (const Pieces& pieces : in) bytes += total_bytes(pieces);
-    blocks_[combined_++].combined = bytes;
-    return {};
+    owners_ = 0;
+    for (const Pieces& pieces : in) owners_ += total_bytes(pieces) > 0;
+    return note(&Block::combined, total_of(in));
   }
   Status allgather(const Pieces&, const std::vector<Pieces>& out) override {
-    for (const Pieces& pieces : out) blocks_[shared_].shared += total_bytes(pieces);
-    ++shared_;
-    return {};
+    return note(&Block::shared, total_of(out));
   }
-  Status broadcast(const Pieces& data, int) override {
-    blocks_[shared_++].shared = total_bytes(data);
-    return {};
-  }
+  Status broadcast(const Pieces& data, int) override { return note(&Block::shared, total_bytes(data)); }
   Status alltoall(const std::vector<Pieces>&, const std::vector<Pieces>&) override { return {}; }
-  size_t count() const { return combined_; }
+  int owners() const { return owners_; }
 
  private:
-  const int rank_, size_;
+  // A field belongs to one thread: that of the network, or the other one.
+  Status note(size_t Block::* field, size_t bytes) {
+    for (Block& block : blocks_) {
+      if (block.*field != 0) continue;
+      block.*field = bytes;
+      break;
+    }
+    return {};
+  }
+
+  const int size_;
   std::vector<Block>& blocks_;
-  size_t combined_ = 0, shared_ = 0;
+  int owners_ = 0;
 };
 
-// Notices which block is exchanged.
-class RecordedLane final : public Communicator {
- public:
-  RecordedLane(std::unique_ptr<Communicator> lane, size_t* block) : lane_(std::move(lane)), block_(*block) {}
-  int rank() const override { return lane_->rank(); }
-  int size() const override { return lane_->size(); }
-  Status barrier() override { return lane_->barrier(); }
-  Status allreduce(const Reduction& reduction, const Pieces& in, const Pieces& out) override {
-    Status status = lane_->allreduce(reduction, in, out);
-    ++block_;
-    return status;
-  }
-  Status reducescatter(const Reduction& reduction, const std::vector<Pieces>& in,
-                       const Pieces& out) override {
-    return lane_->reducescatter(reduction, in, out);
-  }
-  Status allgather(const Pieces& in, const std::vector<Pieces>& out) override {
-    return lane_->allgather(in, out);
-  }
-  Status broadcast(const Pieces& data, int root) override { return lane_->broadcast(data, root); }
-  Status alltoall(const std::vector<Pieces>& in, const std::vector<Pieces>& out) override {
-    return lane_->alltoall(in, out);
-  }
+// Of no interest, but touched.
+std::vector<std::byte>& memory(size_t bytes) {
+  static std::vector<std::byte> data;
+  if (data.size() < bytes) data.resize(bytes);
+  return data;
+}
 
- private:
-  const std::unique_ptr<Communicator> lane_;
-  size_t& block_;
-};
+const Reduction kSum{DataType::kFloat32, ReduceOp::kSum, 1.0};
+
+std::vector<Block> record(int hosts, int local, size_t bytes, int* owners) {
+  std::vector<int> host_of;
+  for (int i = 0; i < hosts * local; ++i) host_of.push_back(i / local);
+  std::vector<Block> blocks(bytes / static_cast<size_t>(Tuning().block_bytes) + 1);
+  HierarchicalCommunicator::Channels channels;
+  auto host = std::make_unique<Recorded>(local, &blocks);
+  const Recorded& counted = *host;
+  channels.local = std::move(host);
+  channels.lanes.resize(static_cast<size_t>(local));
+  channels.lanes[0] = std::make_unique<Recorded>(hosts, &blocks);
+  std::vector<std::byte> staging;
+  const Tuning tuning;
+  SideThread network;
+  HierarchicalCommunicator all(HierarchicalLayout(host_of, 0), std::move(channels), staging, &network,
+                               tuning);
+  const Pieces pieces{{memory(bytes).data(), bytes}};
+  static_cast<void>(all.allreduce(kSum, pieces, pieces).ok());
+  while (blocks.back().combined == 0) blocks.pop_back();
+  *owners = counted.owners();
+  return blocks;
+}
 
 }  // namespace
 
-std::vector<Block> script_of(int rank, int hosts, int local, size_t bytes) {
-  static std::vector<std::byte> data, staging;  // of no interest, but touched: kept from one call to the next
+std::vector<Block> blocks_of(int hosts, int local, size_t bytes) {
+  int owners = 0;
+  return record(hosts, local, bytes, &owners);
+}
+
+int lanes_of(int hosts, int local, size_t bytes) {
+  int owners = 0;
+  record(hosts, local, bytes, &owners);
+  return owners;
+}
+
+std::vector<Round> rounds_of(int host, int hosts, int local, size_t bytes) {
   static MeshCommunicator::Shared mesh;
-  if (data.size() < bytes) data.resize(bytes);
-  constexpr size_t kSmallestBlock = 8 << 20;
-  std::vector<Block> blocks(bytes / kSmallestBlock + 1);
-  if (hosts == 1) {
-    blocks[0].combined = bytes;
-    return blocks;
-  }
-  std::vector<int> host_of;
-  for (int i = 0; i < hosts * local; ++i) host_of.push_back(i / local);
-  HierarchicalLayout layout(host_of, rank);
-  auto host = std::make_unique<RecordedHost>(layout.local(), local, &blocks);
-  const RecordedHost& counted = *host;
-  size_t exchanged = 0;
+  static std::vector<std::byte> staging;
+  std::vector<Round> rounds;
+  std::vector<int> lane;
+  for (int i = 0; i < hosts; ++i) lane.push_back(i * local);
+  const int rank = host * local;
   auto direct = [&](std::vector<int> members) -> std::unique_ptr<Communicator> {
     const auto size = static_cast<int>(members.size());
     int own = 0;
     while (members[static_cast<size_t>(own)] != rank) ++own;
-    auto exchange = std::make_unique<RecordedExchange>(rank, std::move(members), &blocks, &exchanged);
+    auto exchange = std::make_unique<RecordedExchange>(rank, std::move(members), &rounds);
     return std::make_unique<MeshCommunicator>(std::move(exchange), own, size, mesh);
   };
-  HierarchicalCommunicator::Channels channels;
-  channels.local = std::move(host);
-  for (int lane = 0; lane < layout.lanes(); ++lane) {
-    channels.lanes.push_back(nullptr);
-    if (layout.serves(lane))
-      channels.lanes.back() = std::make_unique<RecordedLane>(
-          open_grid(layout.lane_members(lane), rank, direct, staging, mesh.tuning), &exchanged);
-  }
-  SideThread network;
-  HierarchicalCommunicator all(std::move(layout), std::move(channels), staging, &network, mesh.tuning);
-  const Pieces pieces{{data.data(), bytes}};
-  static_cast<void>(all.allreduce({DataType::kFloat32, ReduceOp::kSum, 1.0}, pieces, pieces).ok());
-  blocks.resize(counted.count());
-  return blocks;
+  const Pieces pieces{{memory(bytes).data(), bytes}};
+  auto all = open_grid(std::move(lane), rank, direct, staging, mesh.tuning);
+  static_cast<void>(all->allreduce(kSum, pieces, pieces).ok());
+  return rounds;
 }
 
 }  // namespace hvd::simulator

@@ -19,11 +19,14 @@ struct Round {
 
 // Values are combined within the host, exchanged in rounds, and shared out there.
 struct Block {
-  size_t combined = 0, shared = 0;  // bytes in all
-  std::vector<Round> rounds;        // none: this rank has no share
+  size_t combined = 0, exchanged = 0, shared = 0;  // bytes; of the exchange, those of the rank's share
 };
 
-// Of hosts with `local` ranks each; an allreduce of float32.
-std::vector<Block> script_of(int rank, int hosts, int local, size_t bytes);
+// How the real communicator cuts an allreduce of float32, for rank 0 of hosts with `local` ranks each.
+std::vector<Block> blocks_of(int hosts, int local, size_t bytes);
+// How many ranks of a host take part in the exchange.
+int lanes_of(int hosts, int local, size_t bytes);
+// What the first rank of a host does in the exchange of such a share; ranks count as in the world.
+std::vector<Round> rounds_of(int host, int hosts, int local, size_t bytes);
 
 }  // namespace hvd::simulator
