@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := CMakeLists.txt pyproject.toml $(shell find csrc -name '*.cc' -o -name '*.h')
+SIMULATOR := build/editable/simulate
 FRAMES ?= 1000000
 CORE_TESTS ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
@@ -17,7 +18,7 @@ LIGHTNING_VERSIONS ?= 2.2.5 2.4.0
 ARCHITECTURES ?= x86_64 aarch64
 GLIBC := 2.17
 
-.PHONY: help demo demo-numpy demo-elastic test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean
+.PHONY: help demo demo-numpy demo-elastic test test-core test-python test-slow test-elastic soak test-mpi test-mxnet test-tf-versions test-jax-versions test-lightning-versions lint format docs bench asan tsan fuzz wheel wheels test-wheels test-aarch64 sdist clean scaling
 help:
 	@echo "make demo    train MNIST on 2 processes (sets up $(VENV) and TensorFlow first)"
 	@echo "make demo-numpy    the same idea in plain numpy: no framework to install"
@@ -34,6 +35,7 @@ help:
 	@echo "make lint    ruff, mypy --strict, clang-format; 'make format' mends"
 	@echo "make docs    the documentation as a site, build/site; a warning is an error"
 	@echo "make bench   side by side with torch gloo and Open MPI; writes docs/benchmarks.md"
+	@echo "make scaling   simulates up to 32,768 ranks; writes docs/scaling.md"
 	@echo "make asan | tsan | fuzz    the core under sanitizers (CORE_TESTS=...); mutated frames (FRAMES=$(FRAMES))"
 	@echo "make wheel   dist/*.whl for this machine"
 	@echo "make wheels  dist/*.whl for others: $(ARCHITECTURES), glibc >= $(GLIBC)"
@@ -102,7 +104,7 @@ test-core: $(VENV)/.installed
 	$(BIN)/ninja -C build/editable --quiet
 	$(BIN)/ctest --test-dir build/editable $(CTEST_ARGS) --output-on-failure --timeout 600
 
-test-python: $(VENV)/.installed $(VENV)/.test-tools
+test-python: $(VENV)/.installed $(VENV)/.test-tools $(SIMULATOR)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-tf-versions: wheel
@@ -164,6 +166,16 @@ docs: $(VENV)/.installed $(VENV)/.test-tools $(VENV)/.docs-tools
 bench: $(VENV)/.installed
 	benchmarks/setup.sh
 	.venv-bench/bin/python benchmarks/run.py
+	$(BIN)/python scripts/draw_pictures.py
+
+$(SIMULATOR): $(VENV)/.installed $(CORE)
+	$(BIN)/cmake -B build/editable -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DHVD_SIMULATOR=ON > /dev/null
+	$(BIN)/ninja -C build/editable --quiet simulate
+	touch $@
+
+# Not the table of real runs: that is `python scripts/scaling.py --check`.
+scaling: $(SIMULATOR)
+	$(BIN)/python scripts/scaling.py
 	$(BIN)/python scripts/draw_pictures.py
 
 COMMA := ,

@@ -1,7 +1,7 @@
 """Draws the pictures of the README, light and dark: python scripts/draw_pictures.py
 
-An operation's life, a chart of the figures in docs/benchmarks.md, and an elastic job. A test compares the
-files with what this draws, so draw them again when the figures have changed.
+An operation's life, charts of the figures in docs/benchmarks.md and docs/scaling.md, and an elastic job. A
+test compares the files with what this draws, so draw them again when the figures have changed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from scaling_chart import scaling
 from svg import THEMES, Picture, Theme
 
 from horovod.elastic.history import read
@@ -173,7 +174,7 @@ def benchmarks(theme: Theme) -> Picture:
 def pictures() -> Iterator[tuple[Path, str]]:
     """Every file and its content."""
     for theme in THEMES:
-        for name, draw in (("operation", operation), ("benchmarks", benchmarks)):
+        for name, draw in (("operation", operation), ("benchmarks", benchmarks), ("scaling", scaling)):
             yield PICTURES / f"{name}-{theme.name}.svg", draw(theme).svg()
     yield PICTURES / "elastic.svg", drawn(read(EVENTS.read_text()))  # light or dark by itself
 

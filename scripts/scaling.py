@@ -1,0 +1,309 @@
+"""Simulates worlds of up to 4,096 hosts and writes the tables of docs/scaling.md: make scaling
+
+With --check runs real jobs here instead, and writes the table that compares them with the simulator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from horovod._bootstrap.rendezvous.roster import pack
+from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.tree import parents_of
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "scaling.md"
+SIMULATOR = ROOT / "build" / "editable" / "simulate"
+LOCAL = 8  # ranks of a host
+HOSTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+MOST_STEPS = 4096  # hosts up to which a step of many tensors is simulated: the last takes 9 GB
+MOST_STAR = 512  # the same of the star
+MOST_ALLTOALL = 256
+MIB = 1 << 20
+STEP_SECONDS = 0.25  # of computing, assumed
+BACKWARD = 2 / 3  # of that
+
+# Real runs: all hosts are on this machine and connected by its loopback. What messages cost was fitted to
+# earlier runs; what else is to be known comes from the first real run of the check.
+HERE = {
+    "one_machine": 1.0,
+    "processors": 2.0,
+    "latency": 5e-6,
+    "port_byte": 2e-10,
+    "local_message": 2e-6,
+    "remote_message": 15e-6,
+}
+CHECKED = ((2, 8), (4, 8), (8, 8), (16, 8))
+BLOCKING, STEPS, TENSORS, RUNS = 200, 5, 200, 3
+
+Figures = dict[str, float]
+
+
+def hosts_of(hosts: int, local: int) -> list[int]:
+    """The host of each rank."""
+    return [host for host in range(hosts) for _ in range(local)]
+
+
+@functools.cache
+def _simulated(hosts: int, local: int, star: bool, settings: tuple[tuple[str, float], ...]) -> Figures:
+    if not SIMULATOR.exists():
+        raise SystemExit(f"{SIMULATOR.relative_to(ROOT)} is not there: make {SIMULATOR.relative_to(ROOT)}")
+    parents = [0] * (hosts * local) if star else parents_of(hosts_of(hosts, local))
+    words = [
+        str(SIMULATOR),
+        f"hosts={hosts}",
+        f"local={local}",
+        *(f"{name}={value}" for name, value in settings),
+    ]
+    run = subprocess.run(
+        words, input=" ".join(map(str, parents)), text=True, stdout=subprocess.PIPE, check=True, timeout=600
+    )
+    figures: Figures = json.loads(run.stdout)
+    return figures
+
+
+def simulated(hosts: int, local: int = LOCAL, *, star: bool = False, **settings: float) -> Figures:
+    """What the simulator says of such a world; `star`: rank 0 hears every rank itself."""
+    return _simulated(hosts, local, star, tuple(sorted(settings.items())))
+
+
+def seconds(value: float) -> str:
+    """In a unit that suits it."""
+    return f"{value * 1e6:,.0f} µs" if value < 1e-3 else f"{value * 1e3:,.{1 if value < 0.1 else 0}f} ms"
+
+
+def size_of(value: float) -> str:
+    """Bytes in a unit that suits them."""
+    for unit, name in ((1 << 30, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
+        if value >= unit:
+            return f"{value / unit:,.1f} {name}"
+    return f"{value:.0f} B"
+
+
+def _row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """In Markdown."""
+    return "\n".join([_row(head), "|" + "---:|" * len(head), *map(_row, rows)])
+
+
+def control_row(hosts: int) -> list[str]:
+    """Of one operation: the busiest rank, and how long."""
+    tree, star = simulated(hosts, tensors=0), simulated(hosts, star=True, tensors=0)
+    both = "alltoall_bytes" if hosts <= MOST_ALLTOALL else ""
+    spread = simulated(hosts, tensors=0, alltoall=1) if both else {}
+    return [
+        f"{hosts:,} x {LOCAL}",
+        f"{tree['cached_messages']:,.0f}",
+        f"{star['cached_messages']:,.0f}",
+        size_of(tree["first_bytes"]),
+        size_of(tree["cached_bytes"]),
+        size_of(spread[both]) if both else "",
+        seconds(tree["cached_seconds"]),
+        seconds(star["cached_seconds"]),
+    ]
+
+
+def step_row(hosts: int) -> list[str]:
+    """200 small tensors at once."""
+    tree = simulated(hosts)
+    star = simulated(hosts, star=True) if hosts <= MOST_STAR else None
+    return [
+        f"{hosts:,} x {LOCAL}",
+        f"{tree['step_messages']:,.0f}",
+        size_of(tree["step_bytes"]),
+        seconds(tree["step_seconds"]),
+        "" if star is None else f"{star['step_messages']:,.0f}",
+        "" if star is None else seconds(star["step_seconds"]),
+    ]
+
+
+def data_row(hosts: int) -> list[str]:
+    """Allreduces of one tensor, and what they leave of a training's speed."""
+    mib, many = simulated(hosts, bytes=MIB), simulated(hosts, bytes=100 * MIB)
+    agreed = simulated(hosts, tensors=0)["cached_seconds"]
+    exposed = max(agreed + mib["seconds"], many["seconds"] - BACKWARD * STEP_SECONDS)
+    return [
+        f"{hosts:,} x {LOCAL}",
+        f"{mib['messages']:.0f}",
+        seconds(mib["seconds"]),
+        f"{many['messages']:.0f}",
+        seconds(many["seconds"]),
+        f"{STEP_SECONDS / (STEP_SECONDS + agreed + many['seconds']):.3f}",
+        f"{STEP_SECONDS / (STEP_SECONDS + exposed):.3f}",
+    ]
+
+
+def start_row(hosts: int) -> list[str]:
+    """Connections of rank 0 and of the last rank; the list of ranks that each of them gets."""
+    places = hosts_of(hosts, LOCAL)
+    size = len(places)
+    below = sum(1 for parent in parents_of(places)[1:] if parent == 0)
+    # The numbers differ as those of real processes do, so that the list is as hard to compress.
+    infos = [
+        {
+            "host": f"node{host:05}.example",
+            "pid": 10_000 + rank * 7919 % 50_000,
+            "pid_namespace": f"pid:[{4026531836 + host}]",
+            "tcp": [[f"10.{host // 256}.{host % 256}.1", 32_768 + rank * 7907 % 28_000]],
+        }
+        for rank, host in enumerate(places)
+    ]
+    roster = len(pack(infos))
+    return [
+        f"{hosts:,} x {LOCAL}",
+        f"{below}",
+        f"{len(peers_of(0, places))}",
+        f"{size - 1:,}",
+        f"{1 + len(peers_of(size - 1, places)) + 2:,}",
+        size_of(roster),
+        size_of(roster * size),
+    ]
+
+
+TABLES: dict[str, tuple[Sequence[str], Callable[[int], list[str]], int]] = {
+    "control": (
+        (
+            "ranks",
+            "messages",
+            "of a star",
+            "bytes, first time",
+            "bytes, again",
+            "alltoall, new splits",
+            "4 bytes",
+            "of a star",
+        ),
+        control_row,
+        HOSTS[-1],
+    ),
+    "step": (
+        ("ranks", "messages", "bytes", "step", "messages of a star", "step of a star"),
+        step_row,
+        MOST_STEPS,
+    ),
+    "data": (
+        (
+            "ranks",
+            "1 MiB: messages",
+            "time",
+            "100 MiB: messages",
+            "time",
+            "efficiency, no overlap",
+            "with overlap",
+        ),
+        data_row,
+        HOSTS[-1],
+    ),
+    "start": (
+        ("ranks", "rank 0: control", "data", "watch", "last rank: all", "list of ranks", "to all"),
+        start_row,
+        HOSTS[-1],
+    ),
+}
+
+
+def rows(name: str, hosts: Iterable[int] = HOSTS) -> list[list[str]]:
+    """Those of a table of the page."""
+    _, row, most = TABLES[name]
+    return [row(count) for count in hosts if count <= most]
+
+
+def put(name: str, content: str) -> None:
+    """Into the page, between the marks of that name."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    page = PAGE.read_text()
+    assert page.count(begin) == page.count(end) == 1, f"{PAGE.name} has no place for the table '{name}'"
+    PAGE.write_text(re.sub(f"{begin}.*{end}", f"{begin}\n\n{content}\n\n{end}", page, flags=re.DOTALL))
+
+
+def real(hosts: int, local: int, blocking: int = BLOCKING, steps: int = STEPS) -> Figures:
+    """The same of a real job on this machine."""
+    topology = ",".join([str(local)] * hosts)
+    words = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(hosts * local)]
+    rank = [
+        sys.executable,
+        str(ROOT / "scripts" / "scaling_rank.py"),
+        str(blocking),
+        str(steps),
+        str(TENSORS),
+    ]
+    run = subprocess.run(
+        [*words, *rank],
+        env={**os.environ, "HOROVOD_TOPOLOGY": topology},
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=300,
+    )
+    figures: Figures = json.loads(run.stdout[run.stdout.index("{") :])
+    return figures
+
+
+def calibrated(hosts: int, local: int, measured: Figures) -> dict[str, float]:
+    """What waking up and submitting cost, so that the simulator's times are those of this job."""
+    found = {"wake": 3e-6, "submit": 5e-6}
+
+    def search(cost: str, figure: str) -> None:
+        low, high = 0.0, 200e-6
+        for _ in range(14):
+            found[cost] = (low + high) / 2
+            less = simulated(hosts, local, star=False, **HERE, **found)[figure] < measured[figure]
+            low, high = (found[cost], high) if less else (low, found[cost])
+
+    for _ in range(3):
+        search("wake", "cached_seconds")
+        search("submit", "step_seconds")
+    return found
+
+
+def check() -> str:
+    """The table of real runs beside the simulator's figures."""
+    costs: dict[str, float] = {}
+    lines = []
+    for hosts, local in CHECKED:
+        runs = [real(hosts, local) for _ in range(RUNS)]
+        if not costs:
+            middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+            costs = calibrated(hosts, local, middle)
+            print(f"wake {costs['wake'] * 1e6:.1f} µs, submit {costs['submit'] * 1e6:.1f} µs")
+        ours = simulated(hosts, local, star=False, **HERE, **costs)
+        cells = [f"{hosts} x {local}"]
+        for name in ("first_messages", "cached_messages"):
+            cells += ["/".join(sorted({f"{run[name]:g}" for run in runs})), f"{ours[name + '_rank_0']:g}"]
+        for name in ("cached_seconds", "step_seconds"):
+            times = sorted(run[name] for run in runs)
+            off = max((ours[name] / time - 1 for time in times), key=abs)
+            cells += [f"{seconds(times[0])} to {seconds(times[-1])}", f"{seconds(ours[name])} ({off:+.0%})"]
+        lines.append(cells)
+        print(_row(cells), flush=True)
+    head = ["ranks", "messages, first time", "simulated", "again", "simulated"]
+    return table([*head, "4 bytes", "simulated", "200 tensors", "simulated"], lines)
+
+
+def main() -> None:
+    """Writes the page's tables, or one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="run real jobs and compare")
+    parser.add_argument("--only", choices=TABLES, help="only this table")
+    arguments = parser.parse_args()
+    if arguments.check:
+        put("check", check())
+        return
+    for name in [arguments.only] if arguments.only else TABLES:
+        put(name, table(TABLES[name][0], rows(name)))
+        print(name, flush=True)
+
+
+if __name__ == "__main__":
+    main()
