@@ -344,6 +344,9 @@ HVD_API void hvd_answer(hvd_engine* engine, uint32_t number, const char* text);
 // If nobody answers, `signal` is raised, whose handler writes the stacks to the other end of `pipe`, which
 // does not block. -1, -1: not any more.
 HVD_API void hvd_stack_signal(hvd_engine* engine, int32_t signal, int32_t pipe);
+// The last operations, also in this file in memory, for whoever has it when this process is gone. It stays
+// the caller's.
+HVD_API int32_t hvd_keep_recent(hvd_engine* engine, int32_t fd);
 // Asks for the stacks of a rank, or of all (-1); they come as events with the number that is returned.
 // HVD_INVALID_ARGUMENT if there is no such rank; only rank 0 can ask others.
 HVD_API int64_t hvd_ask_stacks(hvd_engine* engine, int32_t rank, const char* reason);

@@ -232,6 +232,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_next_event": (c_int32, [c_void_p, c_double, ctypes.POINTER(EventStruct)]),
     "hvd_answer": (None, [c_void_p, c_uint32, c_char_p]),
     "hvd_stack_signal": (None, [c_void_p, c_int32, c_int32]),
+    "hvd_keep_recent": (c_int32, [c_void_p, c_int32]),
     "hvd_ask_stacks": (c_int64, [c_void_p, c_int32, c_char_p]),
     "hvd_set_default": (None, [c_void_p]),
     "hvd_last_error": (c_char_p, []),

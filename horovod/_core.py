@@ -513,6 +513,11 @@ class Engine:
         """The stacks that an event asked for."""
         _lib.hvd_answer(self._pointer, number, text.encode(errors="replace"))
 
+    def keep_recent(self, descriptor: int) -> None:
+        """The last operations are also in this file in memory, for whoever reads it after our end."""
+        if (code := _lib.hvd_keep_recent(self._pointer, descriptor)) < 0:
+            self._fail(code, _last_error())
+
     def stack_signal(self, signal: int, pipe: int) -> None:
         """The handler of `signal` writes the stacks to the other end of `pipe`; -1, -1: not any more."""
         _lib.hvd_stack_signal(self._pointer, signal, pipe)

@@ -412,6 +412,11 @@ void hvd_stack_signal(hvd_engine* engine, int32_t signal, int32_t pipe) {
   engine->engine.stacks().use_signal(signal, pipe);
 }
 
+int32_t hvd_keep_recent(hvd_engine* engine, int32_t fd) {
+  Status status = engine->engine.recent().keep_in(fd);
+  return status.ok() ? HVD_OK : fail(status);
+}
+
 int64_t hvd_ask_stacks(hvd_engine* engine, int32_t rank, const char* reason) {
   const uint32_t number = engine->engine.ask_stacks(rank, reason);
   if (number != 0) return number;

@@ -86,6 +86,7 @@ class Engine {
   Status autotune(Autotune::Options options);
   Notices& notices() { return notices_; }
   Stacks& stacks() { return stacks_; }
+  RecentOperations& recent() { return recent_; }
   // Of a rank, or of all (-1), as notices; only rank 0 may ask for others. Returns the number that the
   // answers have, 0 if that can't be.
   uint32_t ask_stacks(int rank, const std::string& reason);

@@ -1,4 +1,7 @@
 // What is said about ranks that others wait for, and about a rank's last operations: pure, without ranks.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "check.h"
 #include "engine/recent_operations.h"
 #include "engine/stalls.h"
@@ -108,6 +111,36 @@ TEST(an_operation_later_than_the_question_is_no_age_old) {
   recent.end(2000);
   CHECK(recent.latest(1999).idle == 0);
   CHECK(recent.text(1, 1999) == "grad (4 bytes, 0.0 s ago)");
+}
+
+TEST(the_last_operations_are_kept_in_a_file_across_engines) {
+  constexpr size_t kEntry = sizeof(hvd::KeptOperation);
+  const int fd = memfd_create("kept", MFD_CLOEXEC);
+  CHECK(ftruncate(fd, 64) == 0);
+  CHECK(!hvd::RecentOperations().keep_in(fd).ok() && !hvd::RecentOperations().keep_in(-1).ok());
+  CHECK(ftruncate(fd, 65 * kEntry) == 0);
+  auto agreement = std::make_shared<hvd::wire::Agreement>();
+  agreement->common.name = std::string(200, 'n');
+  const auto run = [&](uint64_t from, uint64_t to, bool ends) {
+    hvd::RecentOperations recent;
+    CHECK(recent.keep_in(fd).ok());
+    for (uint64_t i = from; i < to; ++i) {
+      recent.begin(agreement, 2, i, 1000 + i);
+      if (ends) recent.end(2000 + i);
+    }
+  };
+  run(0, 64, true);
+  run(64, 66, true);
+  run(66, 67, false);
+  uint64_t count = 0;
+  CHECK(pread(fd, &count, sizeof count, 0) == sizeof count && count == 67);
+  for (uint64_t i = 3; i < 67; ++i) {
+    hvd::KeptOperation kept{};
+    CHECK(pread(fd, &kept, kEntry, static_cast<off_t>(kEntry * (1 + i % 64))) == kEntry);
+    CHECK(kept.begin == 1000 + i && kept.end == (i == 66 ? 0 : 2000 + i) && kept.bytes == i);
+    CHECK(kept.tensors == 2 && kept.length == sizeof kept.name && kept.name[95] == 'n');
+  }
+  close(fd);
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import horovod.numpy as hvd
 from horovod._bootstrap.identity import detect
 from horovod._bootstrap.identity.variables import SIZE
-from horovod.bench import cases, report
+from horovod.bench import cases, report, tune
 from horovod.bench.options import BENCHMARKS, Options, parse, without_np
 from horovod.bench.relaunch import relaunch
 from horovod.bench.results import Row, machine
@@ -29,8 +29,12 @@ def main(argv: Sequence[str]) -> int:
         return relaunch(options.np or _DEFAULT_NP, without_np(argv))
     if options.np not in (None, place.size):
         return _refuse(f"--np {options.np}, but horovodrun has started {place.size}: leave --np out")
+    if options.tune and place.size == 1:
+        return _refuse("--tune needs two ranks or more: alone there is nothing to tune")
+    if options.tune:
+        tune.prepare()
     hvd.init()
-    _run(options)
+    (_tune if options.tune else _run)(options)
     hvd.shutdown()
     return 0
 
@@ -49,6 +53,12 @@ def _run(options: Options) -> None:
     if screen and options.json is not None:
         report.write_json(options.json, hvd.size(), facts, rows)
         screen.print(f"Figures written to {options.json}", soft_wrap=True)
+
+
+def _tune(options: Options) -> None:
+    found = tune.run()
+    if hvd.rank() == 0:
+        print(tune.verdict(found), flush=True)
 
 
 def _refuse(text: str) -> int:

@@ -55,11 +55,12 @@ class Summary:
     min: float
     p50: float
     p99: float
+    mean: float
 
     @staticmethod
     def of(times: Seconds) -> Summary:
         p50, p99 = np.percentile(times, (50, 99))
-        return Summary(len(times), float(times.min()), float(p50), float(p99))
+        return Summary(len(times), float(times.min()), float(p50), float(p99), float(times.mean()))
 
 
 def burst_for(size: int) -> int:

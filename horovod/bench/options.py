@@ -50,6 +50,7 @@ class Options:
     iterations: int | None
     seconds: float
     json: Path | None
+    tune: bool
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -93,6 +94,12 @@ def parse(argv: Sequence[str]) -> Options:
         help="time for each row (default: 2, but at least 15 rounds)",
     )
     parser.add_argument("--json", type=_file, metavar="FILE", help="write the figures there as well")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="measure nothing; look for parameters that are faster here (HOROVOD_AUTOTUNE) and keep them for "
+        "later jobs with horovodrun --autotune, on as many ranks and hosts",
+    )
     return Options(**vars(parser.parse_args(argv)))
 
 

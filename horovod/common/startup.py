@@ -15,7 +15,7 @@ from horovod import _core
 from horovod._bootstrap import identity as identities
 from horovod._bootstrap import topology as topologies
 from horovod._bootstrap import world as worlds
-from horovod._bootstrap.identity.variables import WORKER
+from horovod._bootstrap.identity.variables import RECENT, WORKER
 from horovod.common import config as configs
 from horovod.common import feed as feeds
 from horovod.common import handles, logs, metrics, observer
@@ -408,6 +408,7 @@ def _session(
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
         try:
+            _keep_recent(engine)
             if timeline is not None and timeline.upper() != "DYNAMIC":
                 _start_timeline(engine, timeline, config)
             peers = [(peer.host, peer.pid) for peer in world.peers]
@@ -443,6 +444,16 @@ def _session(
             key=world.key,
             mesh=world.mesh,
         )
+
+
+def _keep_recent(engine: _core.Engine) -> None:
+    """horovodrun's agent wants to know the last operations even if this process is killed."""
+    with contextlib.suppress(KeyError, ValueError, OSError):
+        descriptor = int(os.environ[RECENT])
+        # A program that a rank has started has the variable, but something else there, if anything.
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:horovod-recent"):
+            os.set_inheritable(descriptor, False)
+            engine.keep_recent(descriptor)
 
 
 def _tuning(config: Config, world: World, place: Place) -> Tuning | None:

@@ -75,9 +75,9 @@ class Tuning:
         """What the core tells, on the observer's thread."""
         if report["state"] == "sample":
             return self._sample(report)
-        self.status.update(report)
         if report["state"] == "finished":
             self._finished(report)
+        self.status.update(report)  # last: who reads that it is over finds the profile
         text = sentence(report)
         say(text)
         observer.tell({"event": "autotune", **report, "text": text})
@@ -110,6 +110,7 @@ class Tuning:
         if report["ratio"] < 1.0 and self._profile is not None:
             try:
                 profile.write(self._profile, report["values"], report["ratio"], report["steps"])
+                self.status["profile"] = str(self._profile)
             except OSError as error:
                 say(f"can't keep the profile: {error}")
 

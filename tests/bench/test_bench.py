@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from util_launch import launch
 from util_paths import ROOT
 
-from horovod.bench import resnet50
+from horovod.bench import resnet50, tune
 from horovod.bench.measure import Summary
 from horovod.bench.options import BENCHMARKS, parse, without_np
 from horovod.bench.results import Row
@@ -47,10 +48,32 @@ def test_figures_are_shown_short() -> None:
     assert [show_time(seconds) for seconds in (4.2e-6, 0.0123, 1.5)] == ["4.20 µs", "12.3 ms", "1.50 s"]
 
 
+def test_what_tuning_leaves_is_told() -> None:
+    assert tune.verdict({"state": "finished", "profile": "/p"}).endswith(": /p")
+    assert "defaults are as good" in tune.verdict({"state": "finished"})
+    assert "not ended" in tune.verdict({"state": "searching"})
+
+
+def test_tuning_goes_on_until_the_search_is_over(tmp_path: Path) -> None:
+    """Whether something is gained is this machine's to say; the file is there if and only if it was."""
+    kept = tmp_path / "profile.json"
+    command = [sys.executable, "-m", "horovod.bench", "--np", "2", "--tune"]
+    environ = {
+        **os.environ,
+        "HOROVOD_AUTOTUNE_PROFILE": str(kept),
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "2",
+    }
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert ("Kept for the next job with --autotune: " + str(kept) in done.stdout) == kept.exists()
+    assert kept.exists() or "Nothing is kept: the defaults are as good" in done.stdout
+    assert "horovod: autotune: " in done.stderr and "not over" not in done.stderr
+
+
 def test_bandwidths() -> None:
     summary = Summary.of(np.array([1.0, 2.0, 3.0]))
-    assert (summary.count, summary.min, summary.p50) == (3, 1.0, 2.0)
-    row = Row("allreduce", "allreduce", 4, "float32", 800, 1, summary, Summary(3, 1.0, 1.0, 1.0))
+    assert (summary.count, summary.min, summary.p50, summary.mean) == (3, 1.0, 2.0, 2.0)
+    row = Row("allreduce", "allreduce", 4, "float32", 800, 1, summary, Summary(3, 1.0, 1.0, 1.0, 1.0))
     assert row.algorithm_bandwidth == 400 and row.bus_bandwidth == 600 and row.memcpy_ratio == 2.0
 
 

@@ -77,6 +77,7 @@ def test_a_gain_is_written_down_kept_and_told(
     assert (last["stage"], float(last["score"]), last["adopted"]) == ("best", 15.0, "1")
     assert profile.read(tmp_path / "cache" / "profile.json") == VALUES
     assert it.status["state"] == "finished" and it.status["ratio"] == 0.8
+    assert it.status["profile"] == str(tmp_path / "cache" / "profile.json")
     text = "steps take 20% less time since step 200, with ahead=4"
     assert capsys.readouterr().err == f"horovod: autotune: {text}\n"
     assert [(each["event"], each["state"], each["text"]) for each in heard] == [
@@ -90,7 +91,7 @@ def test_nothing_gained_is_told_and_nothing_kept(tmp_path: Path, capsys: pytest.
     it.take(finished(1.0))
     assert rows(tmp_path)[-1]["stage"] == "best"
     assert float(rows(tmp_path)[-1]["step_ms"]) == 16.0  # what the candidate was compared with
-    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "cache").exists() and "profile" not in it.status
     assert "nothing is to be gained" in capsys.readouterr().err
 
 

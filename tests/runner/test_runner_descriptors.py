@@ -41,7 +41,7 @@ def test_limit_is_named_by_the_launcher() -> None:
 def test_limit_is_named_by_the_agent() -> None:
     result = Launcher("-np", "40", "true", preexec=limited(100, 100)).finish()
     assert result.returncode == 126
-    assert "the pipes of the ranks need 80 file descriptors" in result.stderr
+    assert "the pipes of the ranks need 120 file descriptors" in result.stderr
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

@@ -378,3 +378,25 @@ def test_start_timeout_names_the_host() -> None:
     assert result.returncode == 1
     assert "starting processes on localhost took longer than 0.001 s" in result.stderr
     assert "--start-timeout" in result.stderr
+
+
+@pytest.mark.parametrize(("number", "count"), [(9, 3), (11, 200)])
+def test_a_killed_rank_does_not_take_its_last_operations_along(number: int, count: int) -> None:
+    code = (
+        "import os, time, numpy, horovod.numpy as hvd\n"
+        "hvd.init()\n"
+        f"for i in range({count}): hvd.allreduce(numpy.zeros(3, numpy.float32), name=f'step.{{i}}')\n"
+        f"if hvd.rank() == 1: os.kill(os.getpid(), {number})\n"
+        "hvd.barrier()\n"
+    )
+    result = horovodrun("-np", "2", PYTHON, "-c", code)
+    assert result.returncode == 128 + number
+    told = f"The last operations here before signal {number}, the latest first: "
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith(f"[1]<stderr>:{told}")]
+    operations = line.partition(told)[2].split(", allreduce.")
+    assert [words.removeprefix("allreduce.").split()[0] for words in operations] == [
+        f"step.{i}" for i in reversed(range(count)[-10:])
+    ]
+    assert "(12 bytes, " in operations[0] and " s ago)" in operations[0]
+    report = result.stderr.partition("rank 1 on localhost failed first")[2]
+    assert f"  | {told}" in report

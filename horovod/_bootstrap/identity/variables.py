@@ -19,6 +19,8 @@ SECRET = "_HOROVOD_SECRET_KEY"
 # Of elastic jobs: the number of this process, which never changes, and its first rank
 WORKER = "_HOROVOD_WORKER"
 START_RANK = "HOROVOD_START_RANK"
+# The descriptor of the file in which horovodrun's agent reads what a killed rank did last
+RECENT = "_HOROVOD_RECENT"
 
 _LARGEST_PORT = 65535
 

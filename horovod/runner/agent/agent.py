@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from horovod._net import descriptors
 from horovod.runner.agent.frames import Frame, FrameReader, FrameWriter, Kind
+from horovod.runner.agent.recent import RecentFile
 from horovod.runner.agent.timeline_parts import VARIABLE, PartsDirectory, packed
 from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
@@ -224,7 +225,7 @@ class Agent:
     def _start(self, plan: HostPlan, workers: Sequence[Worker]) -> None:
         prepare = prepare_worker(os.getpid())
         try:
-            descriptors.require((4 if plan.task else 2) * len(workers), "the pipes of the ranks")
+            descriptors.require((5 if plan.task else 3) * len(workers), "the pipes of the ranks")
         except OSError as error:
             for worker in workers:
                 self._reports.put(Kind.REFUSED, f"{NOT_EXECUTABLE} {error.strerror}", worker.rank)
@@ -239,16 +240,18 @@ class Agent:
         crowd = len(workers) > _CROWD * (os.cpu_count() or 1)
         for worker in workers:
             files = WorkerFiles(payload) if plan.task else None
+            recent = RecentFile()
             try:
-                process = start(plan, worker, prepare, files)
+                process = start(plan, worker, prepare, recent, files)
             except CommandError as error:
+                recent.close()
                 self._reports.put(Kind.REFUSED, f"{error.exit_code} {error}", worker.rank)
                 if files is not None:
                     files.close()
                 continue
             if crowd:
                 send(process.pid, signal.SIGSTOP)
-            running = WorkerProcess(worker.rank, process, files=files)
+            running = WorkerProcess(worker.rank, process, recent, files=files)
             for stream, kind in ((process.stdout, Kind.STDOUT), (process.stderr, Kind.STDERR)):
                 assert stream is not None
                 fd = stream.fileno()
@@ -323,6 +326,7 @@ class Agent:
         # Of several that ended at once, one that a signal ended is more likely the cause.
         for code, worker in sorted(ended, key=lambda item: item[0] >= 0):
             self._read_last_words(worker)
+            self._tell_recent(worker, code)
             if worker.files is not None:
                 self._reports.put_pieces(Kind.RESULT, worker.files.take_result(), worker.rank)
             worker.process.returncode = code  # Popen must not wait itself
@@ -339,6 +343,13 @@ class Agent:
             # A descendant may hold the pipe and write for ever.
             while total < _LAST_WORDS and (count := self._read_stream(worker, fd)):
                 total += count
+
+    def _tell_recent(self, worker: WorkerProcess, code: int) -> None:
+        """Speaks for a worker that a signal has ended before it could tell its last operations."""
+        last = worker.recent.take(time.monotonic_ns())
+        if last and code < 0 and self._sweep is None and worker.process.pid not in self._ending:
+            text = f"The last operations here before signal {-code}, the latest first: {last}.\n"
+            self._reports.put(Kind.STDERR, text, worker.rank)
 
     def _reap(self, now: float) -> None:
         everyone_ended = all(worker.ended_at is not None for worker in self._workers.values())
