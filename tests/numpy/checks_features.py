@@ -9,7 +9,7 @@ import psutil
 from util_expect import raises, skip
 
 import horovod.numpy as hvd
-from horovod.common.arrays import ArrayAdapter
+from horovod.common.arrays import Array, ArrayAdapter
 
 
 def check_place() -> None:
@@ -50,12 +50,12 @@ def check_not_contiguous() -> None:
 
 def check_a_copy_is_made_once() -> None:
     view = np.ones((4, 6)).T
-    copies = []
+    copies: list[int] = []
     staged = ArrayAdapter.staged
 
-    def counted(adapter: ArrayAdapter, array: np.ndarray) -> np.ndarray:
-        made = staged(adapter, array)
-        copies.extend([1] if made is not array else [])
+    def counted(self: ArrayAdapter, tensor: Array) -> Array:
+        made = staged(self, tensor)
+        copies.extend([1] if made is not tensor else [])
         return made
 
     ArrayAdapter.staged = counted  # type: ignore[method-assign]
