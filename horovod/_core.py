@@ -144,11 +144,16 @@ class Prepared:
         self._tensor.input = source
         self._tensor.output = target
         handle, engine = self._handle, self._engine
-        code: int = _lib.hvd_run(engine._pointer, self._request, _WAIT_SLICE, ctypes.byref(handle))
-        if code != 0:
-            error = _last_error() if handle.value == 0 else None
-            if code > 0:
+        try:
+            code: int = _lib.hvd_run(engine._pointer, self._request, _WAIT_SLICE, ctypes.byref(handle))
+            error = _last_error() if code != 0 and handle.value == 0 else None
+            waited = code > 0
+            if waited:
                 code = engine.wait(handle.value)
+        except BaseException:  # the engine still uses the memory, also when others have taken its place
+            engine._interrupted.append(self)
+            raise
+        if code < 0 or waited:
             failure = engine.failure(handle.value, code) if code < 0 and error is None else None
             engine.release(handle.value)
             if code < 0:
@@ -224,6 +229,7 @@ class Engine:
         self._error = error
         self._buffers: list[_RequestBuffer] = []
         self._prepared: dict[object, Prepared] = {}
+        self._interrupted: list[Prepared] = []
         peers = (_abi.Peer * world.size)(
             *[_abi.Peer(p.host.encode(), p.pid, p.same_host) for p in world.peers]
         )
@@ -262,8 +268,10 @@ class Engine:
         """Ends the engine on all ranks; what is pending fails. Blocks until this rank's threads ended."""
         _lib.hvd_shutdown(self._pointer)
         _lib.hvd_set_default(None)
-        # They refer to this: it is to be freed now, and not when rubbish is collected, in a forked child perhaps.
+        # They refer to this: it is to be freed now, and not when rubbish is collected,
+        # in a forked child perhaps.
         self._prepared = {}
+        self._interrupted = []
 
     def abort(self, reason: str) -> None:
         """Fails every pending and later operation here and on all peers."""

@@ -28,9 +28,10 @@ void pause() {
 }
 
 bool may_meet(const hvd_request& request) {
-  return request.kind == HVD_ALLREDUCE && request.process_set == 0 && request.unnamed == 0 &&
-         request.done == nullptr && request.prescale == 1.0 && request.tensor_count == 1 &&
-         request.tensors[0].output != nullptr && request.tensors[0].device == HVD_CPU;
+  return request.kind == HVD_ALLREDUCE && request.name != nullptr && request.process_set == 0 &&
+         request.unnamed == 0 && request.done == nullptr && request.prescale == 1.0 &&
+         request.tensor_count == 1 && request.tensors[0].output != nullptr &&
+         request.tensors[0].device == HVD_CPU;
 }
 
 bool same_as(const wire::Request& known, const hvd_request& request) {

@@ -112,6 +112,20 @@ TEST(what_differs_is_refused_on_all_ranks_and_the_engine_goes_on) {
   });
 }
 
+TEST(a_request_that_is_refused_has_no_handle) {
+  ThreadWorld(2).run([](Rank& rank) {
+    std::vector<float> data(2, 1.0f);
+    const int64_t rows = 2;
+    hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = Rank::request(HVD_ALLREDUCE, nullptr);
+    request.tensor_count = 1;
+    request.tensors = &tensor;
+    hvd_handle handle = 7;
+    CHECK(hvd_run(rank.engine, &request, 100.0, &handle) == HVD_INVALID_ARGUMENT);
+    CHECK(handle == 0);
+  });
+}
+
 TEST(an_abort_ends_who_waits) {
   ThreadWorld(2).run([](Rank& rank) {
     const auto begin = std::chrono::steady_clock::now();

@@ -115,17 +115,21 @@ class Collectives(Generic[T]):
         *,
         in_place: bool = False,
         grouped: bool = False,
+        staged: Sequence[T] | None = None,
     ) -> int:
+        """`staged`: what the adapter has made of the tensors, if it was asked before."""
         session, number = for_collective(), id_of(process_set)
         if op == _core.ADASUM:
             check_adasum(process_set)
-        elif not grouped and name is not None:
+        if staged is None:
+            staged = [self._adapter.staged(tensor) for tensor in tensors]
+        if op != _core.ADASUM and not grouped and name is not None and staged[0] is tensors[0]:
             handle = self._submit_again(
                 tensors[0], name, op, prescale, postscale, session.engine, number, in_place
             )
             if handle != 0:
                 return handle
-        specs, keep, finish = self._same_shape(tensors, in_place, grouped)
+        specs, keep, finish = self._same_shape(tensors, staged, in_place, grouped)
         operation = "grouped_allreduce" if grouped else "allreduce"
         return _submit(
             session, _core.ALLREDUCE, operation, name, number, specs, finish, keep, op, 0, prescale, postscale
@@ -144,14 +148,24 @@ class Collectives(Generic[T]):
     ) -> T:
         """allreduce() of one tensor to its end; in a quarter of the time if it is a small one that
         is reduced again and again."""
-        if name is not None and op != _core.ADASUM and self._adapter.staged(tensor) is tensor:
+        staged = None
+        if name is not None and op != _core.ADASUM and (staged := self._adapter.staged(tensor)) is tensor:
             engine, number = for_collective().engine, id_of(process_set)
             prepared, source, target, result = self._prepared(
                 tensor, name, op, prescale, postscale, engine, number, in_place
             )
             if prepared.run(source, target, (tensor, result)):
                 return result
-        submitted = self.allreduce((tensor,), name, op, prescale, postscale, process_set, in_place=in_place)
+        submitted = self.allreduce(
+            (tensor,),
+            name,
+            op,
+            prescale,
+            postscale,
+            process_set,
+            in_place=in_place,
+            staged=None if staged is None else (staged,),
+        )
         reduced: T = table.synchronize(submitted)
         return reduced
 
@@ -188,9 +202,7 @@ class Collectives(Generic[T]):
         number: int,
         in_place: bool,
     ) -> int:
-        """A handle, or 0 if this tensor needs more than what is prepared."""
-        if self._adapter.staged(tensor) is not tensor:
-            return 0
+        """A handle for a staged tensor, or 0 if another thread uses what is prepared."""
         prepared, source, target, result = self._prepared(
             tensor, name, op, prescale, postscale, engine, number, in_place
         )
@@ -210,7 +222,7 @@ class Collectives(Generic[T]):
         self, tensor: T, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool = False
     ) -> int:
         session, number = for_collective(), id_of(process_set)
-        specs, keep, finish = self._same_shape([tensor], in_place, False)
+        specs, keep, finish = self._same_shape([tensor], [self._adapter.staged(tensor)], in_place, False)
         return _submit(
             session, _core.BROADCAST, "broadcast", name, number, specs, finish, keep, root=root_rank
         )
@@ -267,7 +279,7 @@ class Collectives(Generic[T]):
         )
 
     def _same_shape(
-        self, tensors: Sequence[T], in_place: bool, grouped: bool
+        self, tensors: Sequence[T], staged_tensors: Sequence[T], in_place: bool, grouped: bool
     ) -> tuple[list[_Spec], object, Callable[[_core.Engine, int], Any]]:
         """For operations whose outputs look like their inputs."""
         adapter = self._adapter
@@ -275,8 +287,7 @@ class Collectives(Generic[T]):
         keep: list[T] = []
         results: list[T] = []
         copies: list[tuple[int, T, T]] = []
-        for index, tensor in enumerate(tensors):
-            staged = adapter.staged(tensor)
+        for index, (tensor, staged) in enumerate(zip(tensors, staged_tensors, strict=True)):
             address, shape, dtype = adapter.describe(staged)
             result, output = tensor, address
             if staged is not tensor:

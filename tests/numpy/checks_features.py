@@ -9,6 +9,7 @@ import psutil
 from util_expect import raises, skip
 
 import horovod.numpy as hvd
+from horovod.common.arrays import Array, ArrayAdapter
 
 
 def check_place() -> None:
@@ -45,6 +46,26 @@ def check_not_contiguous() -> None:
     np.testing.assert_array_equal(hvd.allgather(fortran)[:4], np.arange(24.0).reshape(4, 6))
     hvd.broadcast_(fortran, 0)
     np.testing.assert_array_equal(fortran, np.arange(24.0).reshape(4, 6))
+
+
+def check_a_copy_is_made_once() -> None:
+    view = np.ones((4, 6)).T
+    copies: list[int] = []
+    staged = ArrayAdapter.staged
+
+    def counted(self: ArrayAdapter, tensor: Array) -> Array:
+        made = staged(self, tensor)
+        copies.extend([1] if made is not tensor else [])
+        return made
+
+    ArrayAdapter.staged = counted  # type: ignore[method-assign]
+    try:
+        for name in (None, "transposed"):
+            assert hvd.allreduce(view, name=name, op=hvd.Sum)[0, 0] == hvd.size()
+            hvd.synchronize(hvd.allreduce_async(view, name=name, op=hvd.Sum))
+    finally:
+        ArrayAdapter.staged = staged  # type: ignore[method-assign]
+    assert len(copies) == 4
 
 
 def check_unsupported_arrays() -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import psutil
@@ -16,6 +17,7 @@ from util_expect import raises
 
 import horovod.numpy as hvd
 from horovod import _core
+from horovod.common import session as sessions
 
 
 def total() -> float:
@@ -260,6 +262,36 @@ def check_a_forked_child_does_not_hide_a_shutdown() -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def check_keyboard_interrupt_of_a_blocking_call() -> None:
+    """What the engine still writes to stays, also when many other names have come."""
+    hvd.barrier()
+    if hvd.rank() == 0:
+        given = np.ones(1000)
+        gone = weakref.ref(given)
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            with raises(KeyboardInterrupt):
+                hvd.allreduce(given, name="interrupted call", op=hvd.Sum)
+        finally:
+            timer.join()
+        del given
+        engine = sessions.for_collective().engine
+        for number in range(_core._MOST_PREPARED + 1):  # as calls with other names do
+            engine.prepared(_core.ALLREDUCE, "allreduce", f"other {number}", 0, (1,), 5, _core.SUM, 1.0, 1.0)
+        gc.collect()
+        assert gone() is not None
+        with raises(ValueError, "still pending"):
+            hvd.allreduce(np.ones(1000), name="interrupted call", op=hvd.Sum)
+    else:
+        time.sleep(0.6)
+    hvd.barrier()
+    if hvd.rank() != 0:
+        assert hvd.allreduce(np.ones(1000), name="interrupted call", op=hvd.Sum)[0] == hvd.size()
+    hvd.barrier()
+    assert hvd.allreduce(np.ones(1000), name="interrupted call", op=hvd.Sum)[0] == hvd.size()
 
 
 def check_keyboard_interrupt_during_a_wait() -> None:
