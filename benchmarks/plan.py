@@ -13,22 +13,26 @@ ALLREDUCE = "allreduce"
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work that all contenders do alternately. `size` in bytes; 0 for the gradients."""
+    """One piece of work that all contenders do alternately. `size` in bytes; 0 for the gradients.
+
+    `shared`: the tensors are in memory of hvd.empty(), for all contenders.
+    """
 
     work: str
     dtype: str = "float32"
     size: int = 0
+    shared: bool = False
 
     @property
     def key(self) -> str:
-        return f"{self.work}/{self.dtype}/{self.size}"
+        return f"{self.work}/{self.dtype}/{self.size}/{self.shared}"
 
     @property
     def title(self) -> str:
-        dtype = "" if self.dtype == "float32" else f" {self.dtype}"
+        what = ("" if self.dtype == "float32" else f" {self.dtype}") + ", hvd.empty" * self.shared
         if self.work == GRADIENTS:
-            return f"161 ResNet-50 gradients{dtype}"
-        return f"allreduce {show_size(self.size)}{dtype}"
+            return f"161 ResNet-50 gradients{what}"
+        return f"allreduce {show_size(self.size)}{what}"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,15 @@ def _sizes(*sizes: int) -> tuple[Case, ...]:
 _KI, _MI = 1 << 10, 1 << 20
 _HALF = Case(ALLREDUCE, "float16", 64 * _MI)
 _STEP = Case(GRADIENTS)
+_SHARED_STEP = Case(GRADIENTS, shared=True)
+_SHARED = (*(Case(ALLREDUCE, size=size, shared=True) for size in (_MI, 16 * _MI, 64 * _MI)), _SHARED_STEP)
 
 LAUNCHES = (
-    Launch(2, "shm", True, (*_sizes(4, 64 * _KI, _MI, 16 * _MI, 64 * _MI, 128 * _MI), _HALF, _STEP)),
+    Launch(
+        2, "shm", True, (*_sizes(4, 64 * _KI, _MI, 16 * _MI, 64 * _MI, 128 * _MI), _HALF, _STEP, *_SHARED)
+    ),
     Launch(2, "tcp", False, (*_sizes(4, 64 * _KI, _MI, 16 * _MI, 64 * _MI), _STEP)),
-    Launch(4, "shm", True, (*_sizes(4, 64 * _KI, _MI, 16 * _MI, 64 * _MI), _STEP)),
+    Launch(4, "shm", True, (*_sizes(4, 64 * _KI, _MI, 16 * _MI, 64 * _MI), _STEP, *_SHARED)),
 )
 
 
@@ -87,6 +95,7 @@ TARGETS = (
     *_faster(4, "shm", "mpi", 1 / 3, *_sizes(4)),
     *_faster(4, "shm", "mpi", 1 / 1.2, *_sizes(64 * _KI)),
     Target(2, "shm", _STEP, "memcpy", most=1.35),
+    Target(2, "shm", _SHARED_STEP, "memcpy", most=1.35),
     *_faster(2, "shm", "gloo", 10, *_sizes(64 * _KI)),
     *_faster(2, "shm", "gloo", 6, *_sizes(_MI)),
     *_faster(2, "shm", "gloo", 4, *_sizes(16 * _MI)),

@@ -57,7 +57,7 @@ def measure(case: Case, contenders: dict[str, Any], seconds: float) -> dict[str,
     gradients = case.work == GRADIENTS
     count = resnet50.count(shapes) if gradients else case.size // dtype.itemsize
     source = random_array(count, dtype, hvd.rank())
-    buffer = np.empty_like(source)
+    buffer = hvd.empty(count, dtype) if case.shared else np.empty_like(source)
     fair = []
     for name, contender in contenders.items():
         if isinstance(contender, OpenMpi) and (gradients or dtype == np.float16):

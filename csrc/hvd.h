@@ -126,6 +126,7 @@ typedef struct hvd_knobs {
   int32_t log_hide_time;
   int64_t timeline_buffer;
   int32_t stall_stacks;
+  int32_t elastic;
 } hvd_knobs;
 
 typedef struct hvd_world {
@@ -134,8 +135,8 @@ typedef struct hvd_world {
   int32_t transport;
   int32_t local_rank, local_size;  // only reported again by hvd_default_place()
   int32_t affinity;                // core for the engine thread, -1 = any
-  // shm: a memfd of hvd_shm_bytes(size) zero bytes, the same on all ranks. hierarchical: one of
-  // hvd_shm_bytes(n), the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
+  // shm: a memfd of hvd_shm_bytes(size) zero bytes or more, the same on all ranks. hierarchical: one of
+  // hvd_shm_bytes(n) or more, the same on the n ranks of this host; may be -1 if n is 1. Otherwise -1.
   int32_t shm_fd;
   const hvd_peer* peers;  // `size` entries
   // Connected, authenticated stream sockets. Rank 0: `size` entries, [r] leads to rank r, [0] = -1.
@@ -207,6 +208,8 @@ typedef struct hvd_request {
 
 HVD_API int32_t hvd_abi_version(void);
 HVD_API int64_t hvd_shm_bytes(int32_t size);
+// For a larger file, which also has room for tensors, see hvd_allocate_shared(). Any size in between will do.
+HVD_API int64_t hvd_shm_bytes_with_heap(int32_t size);
 
 // HVD_OK if `mesh_keys` can be used here, otherwise hvd_last_error() tells what is missing.
 HVD_API int32_t hvd_can_encrypt(void);
@@ -237,6 +240,8 @@ HVD_API int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double s
 HVD_API int32_t hvd_poll(hvd_engine* engine, hvd_handle handle);
 // HVD_OK or the operation's error once done; HVD_IN_PROGRESS after `seconds`; HVD_INTERRUPTED on a signal.
 HVD_API int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds);
+// As hvd_wait(); after HVD_OK the handle is released, and a handle that is not known any more has been.
+HVD_API int32_t hvd_finish(hvd_engine* engine, hvd_handle handle, double seconds);
 // After completion, until hvd_release(): the error text ("" if none), the number, engine-allocated outputs,
 // received splits.
 HVD_API const char* hvd_error(hvd_engine* engine, hvd_handle handle);
@@ -247,6 +252,11 @@ HVD_API int32_t hvd_output_shape(hvd_engine* engine, hvd_handle handle, int32_t 
 HVD_API void* hvd_take_output(hvd_engine* engine, hvd_handle handle, int32_t index);
 HVD_API int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* splits, int32_t capacity);
 HVD_API void hvd_free(void* memory);
+// Memory for tensors that the ranks of this host reach of each other: an allreduce of what all of them have
+// in such memory copies nothing. NULL if there is none; any other memory will do then. It lives until
+// hvd_free_shared(), also after the engine; a child that was forked must not call that.
+HVD_API void* hvd_allocate_shared(hvd_engine* engine, int64_t bytes);
+HVD_API void hvd_free_shared(void* memory);
 HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
 
 // Process sets. Ids in ascending order / sorted ranks; both return the count, at most `capacity` are written;
@@ -275,8 +285,15 @@ enum {  // phases of hvd_mark()
   HVD_MARK_END = 2,
   HVD_MARK_STEP = 3,  // a step of the training ends here
 };
-// Something of the application's, for the timeline. Costs next to nothing if there is none.
+// Something of the application's, for the timeline. Costs next to nothing if there is none. Once there was a
+// HVD_MARK_STEP only those count as steps.
 HVD_API void hvd_mark(hvd_engine* engine, const char* name, int32_t phase);
+// The same for adapters, which do not know the whole program: a step of the training ends here, as far as the
+// optimizer or tape knows that `kind` stands for, which is not 0. Where several kinds take turns in a program
+// (a generator's and a discriminator's) one of them counts. Does nothing on the default engine if there is
+// none.
+HVD_API void hvd_end_step(hvd_engine* engine, int64_t kind);
+HVD_API void hvd_end_step_default(int64_t kind);
 
 // A line of the engine's log, of one of HVD_LOG_*, if that is wanted.
 HVD_API void hvd_log(hvd_engine* engine, int32_t level, const char* text);

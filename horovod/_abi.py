@@ -84,6 +84,7 @@ class Knobs(ctypes.Structure):
         ("log_hide_time", c_int32),
         ("timeline_buffer", c_int64),
         ("stall_stacks", c_int32),
+        ("elastic", c_int32),
     ]
 
 
@@ -198,6 +199,7 @@ class EventStruct(ctypes.Structure):
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_abi_version": (c_int32, []),
     "hvd_shm_bytes": (c_int64, [c_int32]),
+    "hvd_shm_bytes_with_heap": (c_int64, [c_int32]),
     "hvd_can_encrypt": (c_int32, []),
     "hvd_create": (c_void_p, [ctypes.POINTER(World)]),
     "hvd_shutdown": (None, [c_void_p]),
@@ -209,6 +211,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_run": (c_int32, [c_void_p, c_void_p, c_double, c_void_p]),
     "hvd_poll": (c_int32, [c_void_p, c_int64]),
     "hvd_wait": (c_int32, [c_void_p, c_int64, c_double]),
+    "hvd_finish": (c_int32, [c_void_p, c_int64, c_double]),
     "hvd_error": (c_char_p, [c_void_p, c_int64]),
     "hvd_result": (c_int64, [c_void_p, c_int64]),
     "hvd_output_ndim": (c_int32, [c_void_p, c_int64, c_int32]),
@@ -216,6 +219,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_take_output": (c_void_p, [c_void_p, c_int64, c_int32]),
     "hvd_received_splits": (c_int32, [c_void_p, c_int64, ctypes.POINTER(c_int32), c_int32]),
     "hvd_free": (None, [c_void_p]),
+    "hvd_allocate_shared": (c_void_p, [c_void_p, c_int64]),
+    "hvd_free_shared": (None, [c_void_p]),
     "hvd_release": (None, [c_void_p, c_int64]),
     "hvd_process_set_ids": (c_int32, [c_void_p, ctypes.POINTER(c_int32), c_int32]),
     "hvd_process_set_ranks": (c_int32, [c_void_p, c_int32, ctypes.POINTER(c_int32), c_int32]),
@@ -223,6 +228,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hvd_timeline_stop": (c_int32, [c_void_p]),
     "hvd_connect": (c_int32, [c_void_p, c_int32, c_int32, c_char_p]),
     "hvd_mark": (None, [c_void_p, c_char_p, c_int32]),
+    "hvd_end_step": (None, [c_void_p, c_int64]),
     "hvd_log": (None, [c_void_p, c_int32, c_char_p]),
     "hvd_autotune": (c_int32, [c_void_p, ctypes.POINTER(AutotuneOptions)]),
     "hvd_tunable_names": (c_char_p, []),

@@ -52,9 +52,14 @@ def encryption_problem() -> str:
     return _last_error() if _lib.hvd_can_encrypt() < 0 else ""
 
 
-def shm_bytes(size: int) -> int:
-    """The shared memory that `size` ranks of one host need, in bytes."""
-    return int(_lib.hvd_shm_bytes(size))
+def shm_bytes(size: int) -> tuple[int, int]:
+    """The shared memory that `size` ranks of one host use, in bytes: with room for tensors, and without."""
+    return int(_lib.hvd_shm_bytes_with_heap(size)), int(_lib.hvd_shm_bytes(size))
+
+
+def _free_shared(address: int, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child has the same memory as its parent
+        _lib.hvd_free_shared(address)
 
 
 class Memory:
@@ -65,7 +70,7 @@ class Memory:
 
     __slots__ = ("__array_interface__", "__weakref__")
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, size: int, free: Callable[[int], object] = _free) -> None:
         self.__array_interface__ = {
             "shape": (size,),
             "typestr": "|u1",
@@ -73,7 +78,7 @@ class Memory:
             "version": 3,
         }
         # Not at exit: other threads may still look at the arrays then, and the process is ending anyway.
-        weakref.finalize(self, _free, address).atexit = False
+        weakref.finalize(self, free, address).atexit = False
 
 
 class _RequestBuffer:
@@ -374,6 +379,12 @@ class Engine:
             )
         return known
 
+    def allocate_shared(self, size: int) -> Memory | None:
+        """Memory that the ranks of this host reach of each other; None if there is none (left)."""
+        address = _lib.hvd_allocate_shared(self._pointer, size)
+        owner = os.getpid()
+        return Memory(address, size, lambda address: _free_shared(address, owner)) if address else None
+
     def poll(self, handle: int) -> bool:
         """Whether the operation has completed, well or not."""
         code: int = _lib.hvd_poll(self._pointer, handle)
@@ -389,6 +400,13 @@ class Engine:
         code: int = IN_PROGRESS
         while code > 0:  # Python runs signal handlers between two calls
             code = _lib.hvd_wait(self._pointer, handle, _WAIT_SLICE)
+        return code
+
+    def finish(self, handle: int) -> int:
+        """wait(), and release() if it returns OK."""
+        code: int = IN_PROGRESS
+        while code > 0:
+            code = _lib.hvd_finish(self._pointer, handle, _WAIT_SLICE)
         return code
 
     def failure(self, handle: int, code: int) -> Exception:
@@ -460,6 +478,10 @@ class Engine:
     def mark(self, name: bytes, phase: int) -> None:
         """Something of the application's, for the timeline; `phase` is one of MARK_*."""
         _lib.hvd_mark(self._pointer, name, phase)
+
+    def end_step(self, kind: int) -> None:
+        """A step ends, as far as the optimizer or tape knows that `kind` (not 0) stands for."""
+        _lib.hvd_end_step(self._pointer, kind)
 
     def log(self, level: str, text: str) -> None:
         """A line of the engine's log, if that level is wanted."""

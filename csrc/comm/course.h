@@ -21,6 +21,7 @@ enum class Algorithm : uint8_t {
   kRelayed = 6,    // mesh: those who have a part pass it on
   kHosts = 7,      // within the hosts, between them, and back
   kBlocks = 8,     // the same, block by block
+  kInPlace = 9,    // shared memory, where the tensors are
 };
 enum class Phase : uint8_t { kWithinHost = 1, kNetwork = 2, kShareOut = 3 };
 

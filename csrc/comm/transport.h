@@ -52,9 +52,12 @@ constexpr int kMaxCommunicators = 256;
 std::unique_ptr<Transport> make_single_transport();
 
 // `memory` is the start of shm_bytes(size) bytes that all ranks share, zero at first (a mapped memfd, or in
-// tests one mapping for ranks that are threads). The caller keeps it mapped for the transport's life.
+// tests one mapping for ranks that are threads). The caller keeps it mapped for the transport's life. `heap`
+// is where tensors of theirs may be, the same on all ranks; or none has one.
+class SharedHeap;
 size_t shm_bytes(int size);
-std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort);
+std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort,
+                                              std::shared_ptr<SharedHeap> heap = nullptr);
 
 // mesh_fds[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
 // With keys, one entry for each rank, everything that is sent over them is encrypted.
@@ -65,11 +68,12 @@ std::unique_ptr<Transport> make_tcp_transport(const std::vector<int>& mesh_fds, 
 // Shared memory within a host, sockets (`mesh_fds`, as for tcp) between hosts: `memory` is the start of
 // shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
 // the number of rank r's host. Only ranks that share a lane need connections. Values are combined host by
-// host, see HierarchicalCommunicator.
+// host, see HierarchicalCommunicator. `heap`: of the ranks of this host.
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
                                                        const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
-                                                       const std::vector<LinkKeys>& keys = {});
+                                                       const std::vector<LinkKeys>& keys = {},
+                                                       std::shared_ptr<SharedHeap> heap = nullptr);
 
 // Messages between the ranks of an MPI communicator, which are those of the world.
 class MpiCalls;

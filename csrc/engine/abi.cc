@@ -87,6 +87,11 @@ hvd_handle submit(Engine& engine, const hvd_request& request, bool waits = false
   }
 }
 
+int32_t wait(Engine& engine, Task& task, double seconds) {
+  const int code = engine.wait(task, seconds);
+  return code == HVD_OK && !task.status().ok() ? fail(task.status()) : code;
+}
+
 }  // namespace
 
 extern "C" {
@@ -94,6 +99,10 @@ extern "C" {
 int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
 
 int64_t hvd_shm_bytes(int32_t size) { return static_cast<int64_t>(host_memory_bytes(size)); }
+
+int64_t hvd_shm_bytes_with_heap(int32_t size) {
+  return static_cast<int64_t>(host_memory_with_heap_bytes(size));
+}
 
 int32_t hvd_can_encrypt(void) { return fail(Cipher::available()); }
 
@@ -164,7 +173,7 @@ int32_t hvd_help_default(hvd_handle handle, double seconds) {
   std::shared_ptr<Engine> engine = get_default();
   if (!engine || Task::in_callback()) return HVD_IN_PROGRESS;
   auto task = engine->task(handle);
-  return task ? engine->wait(*task, seconds) : HVD_OK;  // with `done` there is no handle after the end
+  return task ? engine->help(*task, seconds) : HVD_OK;  // with `done` there is no handle after the end
 }
 
 int32_t hvd_run_default(const hvd_request* request) {
@@ -217,11 +226,9 @@ int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double seconds, 
   if (submitted <= 0) return static_cast<int32_t>(submitted);
   *handle = submitted;
   const std::shared_ptr<Task> task = engine->engine.task(submitted);
-  const int code = engine->engine.wait(*task, seconds);
-  if (code != HVD_OK) return code;
-  if (!task->status().ok()) return fail(task->status());
-  engine->engine.release(submitted);
-  return HVD_OK;
+  const int32_t code = wait(engine->engine, *task, seconds);
+  if (code == HVD_OK) engine->engine.release(submitted);
+  return code;
 }
 
 int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
@@ -233,8 +240,15 @@ int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
 int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds) {
   auto task = engine->engine.task(handle);
   if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
-  int code = engine->engine.wait(*task, seconds);
-  return code == HVD_OK && !task->status().ok() ? fail(task->status()) : code;
+  return wait(engine->engine, *task, seconds);
+}
+
+int32_t hvd_finish(hvd_engine* engine, hvd_handle handle, double seconds) {
+  auto task = engine->engine.task(handle);
+  if (!task) return HVD_OK;
+  const int32_t code = wait(engine->engine, *task, seconds);
+  if (code == HVD_OK) engine->engine.release(handle);
+  return code;
 }
 
 const char* hvd_error(hvd_engine* engine, hvd_handle handle) {
@@ -276,6 +290,12 @@ int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* spli
 }
 
 void hvd_free(void* memory) { Memory{memory}.reset(); }
+
+void* hvd_allocate_shared(hvd_engine* engine, int64_t bytes) {
+  return engine->engine.allocate_shared(static_cast<size_t>(bytes));
+}
+
+void hvd_free_shared(void* memory) { SharedHeap::free(memory); }
 
 void hvd_release(hvd_engine* engine, hvd_handle handle) { engine->engine.release(handle); }
 
@@ -322,6 +342,12 @@ int32_t hvd_connect(hvd_engine* engine, int32_t rank, int32_t fd, const uint8_t*
 }
 
 void hvd_mark(hvd_engine* engine, const char* name, int32_t phase) { engine->engine.mark(name, phase); }
+
+void hvd_end_step(hvd_engine* engine, int64_t kind) { engine->engine.end_step(kind); }
+
+void hvd_end_step_default(int64_t kind) {
+  if (std::shared_ptr<Engine> engine = get_default()) engine->end_step(kind);
+}
 
 void hvd_log(hvd_engine* engine, int32_t level, const char* text) { engine->engine.log().write(level, text); }
 

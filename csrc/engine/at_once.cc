@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "base/float_mode.h"
@@ -18,6 +19,9 @@ namespace {
 
 constexpr uint64_t kPatience = 60'000;  // nanoseconds; then the coordinator is asked
 constexpr size_t kMostRead = 64 << 10;  // by each rank, of all
+// From so many on, if they share processors, the last rank adds up for all: each has to fetch what it reads
+// from the memory of others, and that of all ranks by every one grows with the square.
+constexpr int kMany = 16;
 
 void pause() {
 #if defined(__x86_64__)
@@ -87,26 +91,26 @@ void Engine::come_back(Task& task) {
   meeting_->come_back();
 }
 
-// As if it had been submitted, released and waited for.
+// In one record, but for the votes: it must not cost more than a small part of what it tells of.
 void Engine::record_meeting(const wire::Request& common, uint32_t id, OperationNumber number,
                             const Moments& moments, uint64_t bytes) {
+  static_assert(Meeting::kRoom <= std::numeric_limits<uint16_t>::max(), "see RecordKind::kMeeting");
   const uint32_t name = recorder_.names().of(common, id);
-  const auto kind = static_cast<uint16_t>(common.kind);
-  const auto handle = static_cast<uint64_t>(next_handle_++);
-  const OperationNumber none{};
-  recorder_.add(moments.begin, RecordKind::kSubmit, name, none, kind, bytes, handle);
-  recorder_.add(moments.begin, RecordKind::kWaitBegin, name, none, thread_number(), 0, handle);
-  if (coordinator_) {
-    for (int rank = 0; rank < size_; ++rank)
-      recorder_.add(meeting_->since(rank), RecordKind::kReady, name, none, kind, 0,
-                    static_cast<uint64_t>(rank));
-    recorder_.add(moments.start, RecordKind::kRelease, name, number, 0, 0, 1);
-  }
-  recorder_.add(moments.start, RecordKind::kRunBegin, name, number, kind, bytes, 1);
-  recorder_.add(moments.start, RecordKind::kTensor, name, number, 0, bytes, handle);
-  recorder_.add(moments.end, RecordKind::kRunEnd, name, number, static_cast<uint16_t>(Algorithm::kOnce),
-                bytes, 0);
-  recorder_.add(moments.end, RecordKind::kWaitEnd, name, none, thread_number(), 0, handle);
+  for (int rank = 1; coordinator_ && rank < size_; ++rank)
+    recorder_.add(meeting_->since(rank), RecordKind::kReady, name, {}, HVD_ALLREDUCE, 0,
+                  static_cast<uint64_t>(rank));
+  recorder_.add(moments.begin, RecordKind::kMeeting, name, {number.operation, thread_number(), 0},
+                static_cast<uint16_t>(bytes), moments.start, moments.end);
+}
+
+// What all came with, in rank order; `input` is this rank's.
+void Engine::add_up(const Reduction& reduction, const void* input, void* output, size_t bytes) {
+  const FloatMode mode;
+  const Piece in{const_cast<void*>(input), bytes}, out{output, bytes};
+  Cursor from(&in, 1), to(&out, 1);
+  sources_to_meet_.resize(static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) sources_to_meet_[static_cast<size_t>(rank)] = meeting_->room(rank);
+  reduce(reduction, from, rank_, sources_to_meet_, -1, to, bytes);
 }
 
 bool Engine::run_at_once(const hvd_request& request) {
@@ -127,20 +131,24 @@ bool Engine::run_at_once(const hvd_request& request) {
   visits_.fetch_add(1);
   const uint64_t begin = now_ns();
   const void* input = request.tensors[0].input;
-  meeting_->come(id, begin, [&](std::byte* room) { std::memcpy(room, input, bytes); });
+  const bool many = !spin_ && size_ >= kMany;
+  meeting_->come(
+      id, begin, [&](std::byte* room) { std::memcpy(room, input, bytes); },
+      [&](std::byte* room) {
+        if (many) add_up(*reduction, input, room, bytes);
+        return many;
+      });
   const bool agreed = await_meeting(begin);
   known->meeting.tried(agreed);
   if (agreed) {
     const uint64_t start = now_ns();
     recent_.begin(known->agreement, 1, bytes, start);
-    meeting_->keep_apart();
-    const FloatMode mode;
-    const Piece in{const_cast<void*>(input), bytes}, out{request.tensors[0].output, bytes};
-    Cursor from(&in, 1), to(&out, 1);
-    sources_to_meet_.resize(static_cast<size_t>(size_));
-    for (int rank = 0; rank < size_; ++rank)
-      sources_to_meet_[static_cast<size_t>(rank)] = meeting_->room(rank);
-    reduce(*reduction, from, rank_, sources_to_meet_, -1, to, bytes);
+    if (const std::byte* combined = meeting_->combined()) {
+      std::memcpy(request.tensors[0].output, combined, bytes);
+    } else {
+      meeting_->keep_apart();
+      add_up(*reduction, input, request.tensors[0].output, bytes);
+    }
     const uint64_t end = now_ns();
     const OperationNumber number = numbers_.next(0);
     if (coordinator_) coordinator_->run_without_release();

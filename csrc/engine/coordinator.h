@@ -47,8 +47,8 @@ class Coordinator : public Hub {
   // From the moment that all had an operation ready to its release; for any thread.
   const Histogram& queue_seconds() const { return queue_seconds_; }
 
-  // All ranks run an operation of the world without asking: the number that it would have been released with.
-  OperationNumber run_without_release();
+  // All ranks run an operation of the world without asking: it counts as one that was released.
+  void run_without_release();
   // Rank 0's engine ran one operation. True if the coordinator holds some back and wants a kDone message.
   bool operation_done() {
     executed_.fetch_add(1, std::memory_order_seq_cst);

@@ -33,18 +33,18 @@ void Engine::run() {
 void Engine::run_until_finished() {
   IdleBackoff backoff(visits_.load());
   while (!finished_ && !abort_->raised()) {
-    bool keep_away = backoff.update(visits_.load());
+    bool keep_away = backoff.update(visits_.load(), left_alone_.load(std::memory_order_relaxed));
     if (!keep_away) {
       std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
       if (driver.owns_lock()) {  // otherwise what comes is the driver's, and need not wake both
         driver.unlock();
         sleep(true, nullptr);
-        (void)driver.try_lock();
+        if (!driver.try_lock()) backoff.woken(false);
       }
       keep_away = !driver.owns_lock();
       backoff.looked(keep_away);
       if (!keep_away) {
-        drive();
+        backoff.woken(drive());
         driver.unlock();
         // They drive faster: this thread leaves it to the one that comes, who is as good as here.
         if (waiters_.call_one()) visits_.fetch_add(1);
@@ -55,8 +55,9 @@ void Engine::run_until_finished() {
   }
 }
 
-// Runs everything that has arrived. The caller holds driver_mutex_.
-void Engine::drive() {
+// Runs everything that has arrived; whether there was anything. The caller holds driver_mutex_.
+bool Engine::drive() {
+  bool ran = false;
   try {
     while (!finished_ && !abort_->raised()) {
       const uint8_t* data = nullptr;
@@ -64,10 +65,11 @@ void Engine::drive() {
       switch (control_.receive(&data, &size)) {
         case wire::Channel::Received::kFrame:
           handle(data, size);
+          ran = true;
           break;
         case wire::Channel::Received::kNothing:
           if (control_.take_bell()) flush_unsent();
-          return;
+          return ran;
         case wire::Channel::Received::kForged:
           abort_->raise(wire::forged("the control connection to rank " + std::to_string(above_)));
           break;
@@ -84,6 +86,7 @@ void Engine::drive() {
         Status::unknown("Rank " + std::to_string(rank_) + " had an internal error: " + error.what() + ".")
             .blame(rank_));
   }
+  return ran;
 }
 
 // Sends what there was no room for before, and says what to poll for then.

@@ -41,6 +41,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       log_(log),
       abort_(std::move(abort)),
       memory_(std::move(parts.memory)),
+      heap_(std::move(parts.heap)),
       transport_(std::move(parts.transport)),
       meeting_(parts.meeting ? std::make_unique<Meeting>(parts.meeting, parts.rank, parts.size) : nullptr),
       executor_(transport_.get(), parts.rank, parts.size),
@@ -56,6 +57,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       affinity_(parts.affinity),
       spin_(parts.spin),
       above_(parts.parents[static_cast<size_t>(parts.rank)]),
+      elastic_(parts.knobs.elastic != 0),
       control_(std::move(parts.control)) {
   make_hub(parts);
   if (coordinator_ != nullptr) make_inspector(parts.knobs, std::move(parts.peers));
@@ -64,6 +66,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
         std::move(parts.watched),
         Watch::Timeouts{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds}, abort_.get(),
         hooks());
+  if (watch_) watch_->start();
   if (inspector_) inspector_->start();
   thread_ = start_thread("hvd-engine", [this] { run(); });
 }
@@ -129,7 +132,9 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
   Status status = check_request(request);
   if (!status.ok()) return status;
   if (request.unnamed != 0)
-    return unnamed_.submit(request, joins_, [&](const hvd_request& named) { return submit(named, handle); });
+    return unnamed_.submit(request, joins_,
+                           [&](const hvd_request& named) { return submit(named, handle, waits); });
+  if (!waits) leave_alone(1);
   auto task = std::make_shared<Task>(request);
   std::vector<uint8_t> frame;
   std::unique_lock<std::mutex> sending(send_mutex_, std::defer_lock);
@@ -172,6 +177,16 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
   if (log_.at(HVD_LOG_TRACE)) log_.trace("Submitted " + described(task->request) + ".");
   announce(frame, std::move(sending));
   return {};
+}
+
+void Engine::leave_alone(uint32_t more) {
+  left_alone_.fetch_add(more, std::memory_order_relaxed);
+  if (hub_) hub_->leave_alone(more);
+}
+
+int Engine::help(Task& task, double seconds) {
+  leave_alone(~0u);
+  return wait(task, seconds);
 }
 
 void Engine::announce(const std::vector<uint8_t>& frame) {
@@ -223,20 +238,31 @@ Status Engine::connect(int rank, int fd, const LinkKeys* keys) {
 
 void Engine::mark(const char* name, int phase) {
   if (phase < HVD_MARK_INSTANT || phase > HVD_MARK_STEP) return;
-  uint64_t step = 0;
   if (phase == HVD_MARK_STEP) {
-    const uint64_t now = now_ns();
-    std::lock_guard<std::mutex> lock(step_mutex_);
-    metrics_.steps.bump();
-    step = metrics_.steps.value();
-    if (last_step_ != 0) {
-      metrics_.last_step_ns.set(now - last_step_);
-      metrics_.step_seconds.bump_ns(now - last_step_);
-    }
-    last_step_ = now;
+    std::unique_lock<std::mutex> lock(step_mutex_);
+    if (step_ends_.by_program()) count_step(name, std::move(lock));
+  } else if (recorder_.active()) {
+    recorder_.mark(name, phase, 0);
   }
-  if (phase == HVD_MARK_STEP && coordinator_) coordinator_->step_marked();
-  if (recorder_.active()) recorder_.mark(name, phase, step);
+}
+
+void Engine::end_step(int64_t kind) {
+  std::unique_lock<std::mutex> lock(step_mutex_);
+  if (step_ends_.by_adapter(kind)) count_step("step", std::move(lock));
+}
+
+void Engine::count_step(const char* name, std::unique_lock<std::mutex> lock) {
+  const uint64_t now = now_ns();
+  metrics_.steps.bump();
+  const uint64_t step = metrics_.steps.value();
+  if (last_step_ != 0) {
+    metrics_.last_step_ns.set(now - last_step_);
+    metrics_.step_seconds.bump_ns(now - last_step_);
+  }
+  last_step_ = now;
+  lock.unlock();
+  if (coordinator_) coordinator_->step_marked();
+  if (recorder_.active()) recorder_.mark(name, HVD_MARK_STEP, step);
 }
 
 Status Engine::autotune(Autotune::Options options) {

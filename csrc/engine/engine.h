@@ -16,6 +16,7 @@
 #include "base/abort_signal.h"
 #include "base/event.h"
 #include "base/log.h"
+#include "comm/shm/heap.h"
 #include "comm/transport.h"
 #include "engine/autotune.h"
 #include "engine/coordinator.h"
@@ -29,6 +30,7 @@
 #include "engine/recent_operations.h"
 #include "engine/recorder.h"
 #include "engine/stacks.h"
+#include "engine/step_ends.h"
 #include "engine/task.h"
 #include "engine/unnamed.h"
 #include "engine/waiters.h"
@@ -42,8 +44,9 @@ class Engine {
   // What a world hands over: the communicator's transport and the sockets, see hvd_world.
   struct Parts {
     int rank = 0, size = 1;
-    std::shared_ptr<void> memory;  // what the transport works in, if it is ours to unmap
-    void* meeting = nullptr;       // in it, if all ranks of the world share it
+    std::shared_ptr<void> memory;      // what the transport works in, if it is ours to unmap
+    void* meeting = nullptr;           // in it, if all ranks of the world share it
+    std::shared_ptr<SharedHeap> heap;  // in it, if there is room
     std::unique_ptr<Transport> transport;
     std::vector<int> parents;                  // the tree of control connections, see hvd_world
     wire::Channel control;                     // to the rank above; none of rank 0
@@ -67,6 +70,8 @@ class Engine {
   Status submit(const hvd_request& request, hvd_handle* handle, bool waits = false);
   // As Task::wait(); meanwhile this thread runs what is released.
   int wait(Task& task, double seconds);
+  // wait() by the thread that submitted the task a moment ago: it was not left alone.
+  int help(Task& task, double seconds);
   std::shared_ptr<Task> task(hvd_handle handle);
   void release(hvd_handle handle);
 
@@ -74,12 +79,17 @@ class Engine {
   void abort(const std::string& reason);
   void after_fork_in_child();
 
+  // See hvd_allocate_shared().
+  void* allocate_shared(size_t bytes) { return heap_ ? heap_->allocate(bytes) : nullptr; }
+
   std::vector<int> process_set_ids();
   // False if there is no such set.
   bool process_set_ranks(int id, std::vector<int>* ranks);
 
   Recorder& recorder() { return recorder_; }
+  // See hvd_mark() and hvd_end_step().
   void mark(const char* name, int phase);
+  void end_step(int64_t kind);
   // See hvd_connect().
   Status connect(int rank, int fd, const LinkKeys* keys);
   // Searches for better parameters from here on; rank 0 only.
@@ -112,18 +122,21 @@ class Engine {
 
   Remembered* to_meet_for(const hvd_request& request, uint32_t* id);
   bool await_meeting(uint64_t begin);
+  void add_up(const Reduction& reduction, const void* input, void* output, size_t bytes);
   struct Moments {
     uint64_t begin, start, end;  // when it was called, all had come, and it was done
   };
   void record_meeting(const wire::Request& common, uint32_t id, OperationNumber number,
                       const Moments& moments, uint64_t bytes);
+  void count_step(const char* name, std::unique_lock<std::mutex> lock);
   Status check_restrictions(const wire::Request& request);
+  void leave_alone(uint32_t more);
   void announce(const std::vector<uint8_t>& frame);
   void announce(const std::vector<uint8_t>& frame, std::unique_lock<std::mutex> sending);
   void make_hub(Parts& parts);
   void run();
   void run_until_finished();
-  void drive();
+  bool drive();
   short flush_unsent(bool listen = false);
   void sleep(bool listen, const timespec* limit);
   bool sleep_as_driver(double seconds);
@@ -154,6 +167,7 @@ class Engine {
   const Log log_;
   std::unique_ptr<AbortSignal> abort_;
   std::shared_ptr<void> memory_;
+  std::shared_ptr<SharedHeap> heap_;
   std::shared_ptr<wire::ControlRings> own_rings_;  // of this engine and its hub
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Meeting> meeting_;  // under driver_mutex_ and mutex_, except for who is away
@@ -168,11 +182,13 @@ class Engine {
   Stacks stacks_;
   std::atomic<uint32_t> own_questions_{0};  // about this rank, by itself
   std::mutex step_mutex_;
+  StepEnds step_ends_;
   uint64_t last_step_ = 0;
   std::vector<int> descriptors_;
   const int affinity_;
   const bool spin_;
   const int above_;  // the rank that control_ leads to, if there is no hub here
+  const bool elastic_;
 
   // Guards what application threads share with the engine thread.
   std::mutex mutex_;
@@ -196,8 +212,9 @@ class Engine {
   std::atomic<bool> finished_{false};
   std::atomic<int64_t> joins_{0};  // completed ones
   Unnamed unnamed_;
-  std::atomic<uint32_t> visits_{0};  // how often application threads have driven
-  Waiters waiters_;                  // those that could not, as another thread did
+  std::atomic<uint32_t> visits_{0};      // how often application threads have driven
+  std::atomic<uint32_t> left_alone_{0};  // operations that nobody waited for at once
+  Waiters waiters_;                      // those that could not, as another thread did
 
   std::unique_ptr<Hub> hub_;              // of rank 0, and of ranks with others below them
   Coordinator* coordinator_ = nullptr;    // rank 0's hub

@@ -38,13 +38,16 @@ void Hub::run() {
     polled.assign({{stop_.fd(), POLLIN, 0}, {abort_->fd(), POLLIN, 0}, {unsent_.fd(), POLLIN, 0}});
     const bool attended = visitors_.load() > 0;
     backoff.looked(attended);
-    const bool relieved = backoff.update(visits_.load()) || attended;
+    const bool visited = backoff.update(visits_.load(), left_alone_.load(std::memory_order_relaxed));
+    const bool relieved = visited || attended;
     if (!wait(&polled, relieved, backoff.pause())) continue;
     if (polled[0].revents != 0) return;
     if (polled[2].revents != 0) unsent_.clear();
     if (relieved && !overdue()) continue;
     std::lock_guard<std::mutex> lock(mutex_);
+    sent_ = false;
     look();
+    backoff.woken(sent_);
   }
 }
 
@@ -146,6 +149,7 @@ void Hub::send(size_t index, const std::vector<uint8_t>& frame) {
   wire::Channel& channel = channels_[index];
   if (channel.fd() < 0) return;
   if (index > 0) frames_sent_.fetch_add(1, std::memory_order_relaxed);
+  sent_ = true;
   channel.send(frame);  // a broken connection is the watch's business
 }
 

@@ -25,6 +25,8 @@ class Hub {
 
   // Does what is to be done now, without waiting, unless another thread is at it.
   void serve();
+  // An operation of this rank was submitted, or no longer is, that nobody waits for at once.
+  void leave_alone(uint32_t more) { left_alone_.fetch_add(more, std::memory_order_relaxed); }
   // Adds what to poll for before the next serve(); false if that is not to wait. end_sleep() follows in any
   // case, with what was added. Until then the hub's own thread leaves what comes to the caller.
   bool begin_sleep(std::vector<pollfd>* polled) {
@@ -82,8 +84,10 @@ class Hub {
   std::vector<wire::Channel> channels_;
   Event stop_;
   Event unsent_;                     // serve() has left something for the thread to send
+  bool sent_ = false;                // anything, since run() looked last
   std::atomic<int> visitors_{0};     // that sleep
   std::atomic<uint32_t> visits_{0};  // calls of serve()
+  std::atomic<uint32_t> left_alone_{0};
   std::atomic<uint64_t> frames_sent_{0}, frames_received_{0};
   std::thread thread_;
 };

@@ -12,7 +12,6 @@ namespace {
 
 constexpr auto kInterval = std::chrono::seconds(1);
 constexpr auto kStackPatience = std::chrono::milliseconds(2000);  // a rank tries three ways within 1.6 s
-constexpr auto kMinute = std::chrono::seconds(60);
 
 std::string list(const std::vector<int>& numbers) {
   std::string text;
@@ -29,7 +28,7 @@ std::string number(double value) {
 }  // namespace
 
 Inspector::Inspector(const hvd_knobs& knobs, std::vector<PeerName> peers, Sources sources, const Log& log,
-                     Metrics* metrics, Notices* notices, AbortSignal* abort)
+                     Metrics* metrics, Notices* notices, AbortSignal* abort, std::chrono::seconds minute)
     : knobs_(knobs),
       peers_(std::move(peers)),
       sources_(std::move(sources)),
@@ -37,8 +36,9 @@ Inspector::Inspector(const hvd_knobs& knobs, std::vector<PeerName> peers, Source
       metrics_(metrics),
       notices_(notices),
       abort_(abort),
+      minute_(minute),
       stalls_(knobs.stall_check_disable ? 0.0 : knobs.stall_check_time_seconds, peers_),
-      next_minute_(Clock::now() + kMinute),
+      next_minute_(Clock::now() + minute),
       late_before_(peers_.size()),
       told_slow_(peers_.size(), 0),
       board_(peers_.size()) {}
@@ -113,7 +113,7 @@ void Inspector::run() {
     next = Clock::now() + kInterval;
     progress(0, sources_.own_progress());  // for the rates, also if nothing is looked for
     look();
-    check_slow_rank();
+    look_back();
   }
 }
 
@@ -235,13 +235,30 @@ SlowRank find_slow_rank(const std::vector<Negotiation::Late>& before,
   return {};
 }
 
-// Without a trace: who is the last one nearly always, and makes the others wait for a good part of the time?
-void Inspector::check_slow_rank() {
+void Inspector::look_back() {
   const Clock::time_point now = Clock::now();
   if (now < next_minute_) return;
-  next_minute_ = now + kMinute;
+  next_minute_ = now + minute_;
+  check_slow_rank();
+  check_evictions();
+}
+
+// More than it holds: names that never recur, or more of them than there is room for.
+void Inspector::check_evictions() {
+  const uint64_t all = metrics_->cache_evictions.value();
+  const uint64_t evicted = all - std::exchange(evicted_before_, all);
+  if (told_evictions_ || evicted <= static_cast<uint64_t>(std::max(knobs_.cache_capacity, 0))) return;
+  told_evictions_ = true;
+  log_.info(std::to_string(evicted) +
+            " tensors were evicted from the cache in the last minute, so they cost more: give tensors names "
+            "that recur, or the cache more room (HOROVOD_CACHE_CAPACITY=" +
+            std::to_string(knobs_.cache_capacity) + ").");
+}
+
+// Without a trace: who is the last one nearly always, and makes the others wait for a good part of the time?
+void Inspector::check_slow_rank() {
   std::vector<Negotiation::Late> late = sources_.late();
-  const SlowRank slow = find_slow_rank(late_before_, late, std::chrono::duration<double>(kMinute).count());
+  const SlowRank slow = find_slow_rank(late_before_, late, std::chrono::duration<double>(minute_).count());
   late_before_ = std::move(late);
   if (slow.rank < 0 || told_slow_[static_cast<size_t>(slow.rank)]) return;
   told_slow_[static_cast<size_t>(slow.rank)] = 1;

@@ -54,8 +54,10 @@ class Inspector {
     std::function<void(int rank, uint32_t number, const std::string& reason)> ask;
   };
 
+  // `minute`: how often it looks back at what was slow; shorter for tests.
   Inspector(const hvd_knobs& knobs, std::vector<PeerName> peers, Sources sources, const Log& log,
-            Metrics* metrics, Notices* notices, AbortSignal* abort);
+            Metrics* metrics, Notices* notices, AbortSignal* abort,
+            std::chrono::seconds minute = std::chrono::seconds(60));
   ~Inspector() { stop(); }
   // When all that the sources need is there.
   void start();
@@ -90,7 +92,9 @@ class Inspector {
   void look();
   void tell_finished_reports();
   void tell(const Pending& pending);
+  void look_back();
   void check_slow_rank();
+  void check_evictions();
   std::vector<RankState> states();
   std::string stack_lines(const std::map<int, Stack>& stacks) const;
 
@@ -101,10 +105,13 @@ class Inspector {
   Metrics* metrics_;
   Notices* notices_;
   AbortSignal* abort_;
+  const std::chrono::seconds minute_;
 
   // The thread's.
   Stalls stalls_;
   Clock::time_point next_minute_;
+  uint64_t evicted_before_ = 0;
+  bool told_evictions_ = false;
   std::vector<Negotiation::Late> late_before_;
   std::vector<uint8_t> told_slow_;  // [rank]
   bool stopping_job_ = false;

@@ -15,7 +15,7 @@ namespace {
 
 uint64_t measured_copies() {
   using Clock = std::chrono::steady_clock;
-  constexpr size_t kBytes = 8 << 20;  // more than what is left of a cache for one rank
+  constexpr size_t kBytes = 32 << 20;  // both together: more than most caches hold
   constexpr auto kLong = std::chrono::milliseconds(20);
   std::vector<char> from(kBytes, 1), to(kBytes, 2);
   double best = 0;

@@ -13,15 +13,23 @@ Meeting::Meeting(void* memory, int rank, int size)
       size_(size),
       runs_on_(static_cast<size_t>(size)) {}
 
-void Meeting::come_with(Slot& mine, uint32_t id) {
+// Whether it is the last one.
+bool Meeting::come_with(Slot& mine, uint32_t id) {
   mine.id.store(id, std::memory_order_relaxed);
   const int here = this_processor();
   if (mine.processor.load(std::memory_order_relaxed) != here)
     mine.processor.store(here, std::memory_order_relaxed);
   then_ = place_->word.fetch_add(MeetingWord::kOne, std::memory_order_acq_rel) + MeetingWord::kOne;
-  if (MeetingWord::come(then_) != size_) return;
-  bool same = true;  // the last one looks
+  return MeetingWord::come(then_) == size_;
+}
+
+bool Meeting::all_have(uint32_t id) {
+  bool same = true;
   for (int rank = 0; rank < size_; ++rank) same &= slot(then_, rank).id.load(std::memory_order_relaxed) == id;
+  return same;
+}
+
+void Meeting::conclude(bool same) {
   uint64_t expected = then_;  // if it has changed, somebody has left
   place_->word.compare_exchange_strong(
       expected, same ? MeetingWord::after_agreeing(then_) : MeetingWord::after_parting(then_),

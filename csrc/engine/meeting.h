@@ -3,7 +3,8 @@
 //
 // One word of shared memory says how many have come. Each change of it is one atomic step (MeetingWord), so
 // there is one truth about every meeting: all came, or one of them left before. Who comes writes to memory
-// that alternates with the meetings held: a rank that comes to meeting n+1 has read all of meeting n.
+// that alternates with the meetings held: a rank that comes to meeting n+1 has read all of meeting n. What
+// the last one has combined needs one place only: when it writes there all others have come, too.
 #pragma once
 
 #include <atomic>
@@ -70,13 +71,17 @@ class Meeting {
   void come_back() { place_->away.fetch_sub(1, std::memory_order_acq_rel); }
 
   // Comes at the time `now` with operation `id` (not 0) and what write() puts into its room. One meeting at a
-  // time.
-  template <class Write>
-  void come(uint32_t id, uint64_t now, Write write) {
+  // time. If it is the last one, and all have come with the same, it may combine() the rooms into another
+  // one for all; false: it has not.
+  template <class Write, class Combine>
+  void come(uint32_t id, uint64_t now, Write write, Combine combine) {
     Slot& mine = slot(place_->word.load(std::memory_order_acquire), rank_);
     mine.since = now;
     write(mine.room);
-    come_with(mine, id);
+    if (!come_with(mine, id)) return;
+    const bool same = all_have(id);
+    place_->is_combined = same && combine(place_->combined);
+    conclude(same);
   }
   Met look() const { return MeetingWord::outcome(then_, place_->word.load(std::memory_order_acquire)); }
   // Ends the meeting unless all have come; how it has ended.
@@ -84,6 +89,8 @@ class Meeting {
   // What everybody came with, after kAgreed, until this rank comes to the next meeting.
   std::byte* room(int rank) { return slot(then_, rank).room; }
   uint64_t since(int rank) { return slot(then_, rank).since; }
+  // What the last one made of that; nullptr if that is left to each.
+  const std::byte* combined() const { return place_->is_combined ? place_->combined : nullptr; }
   // After kAgreed: moves to another processor if this one has too many ranks.
   void keep_apart();
 
@@ -91,6 +98,8 @@ class Meeting {
   struct Place {
     alignas(128) std::atomic<uint64_t> word;
     std::atomic<uint32_t> away;
+    alignas(64) bool is_combined;
+    alignas(64) std::byte combined[kRoom];
   };
   struct alignas(128) Slot {
     std::atomic<uint32_t> id;
@@ -102,7 +111,9 @@ class Meeting {
   Slot& slot(uint64_t word, int rank) {
     return slots_[(MeetingWord::agreed(word) & 1) * static_cast<size_t>(size_) + static_cast<size_t>(rank)];
   }
-  void come_with(Slot& mine, uint32_t id);
+  bool come_with(Slot& mine, uint32_t id);
+  bool all_have(uint32_t id);
+  void conclude(bool same);
 
   Place* const place_;
   Slot* const slots_;

@@ -133,7 +133,7 @@ void Engine::log_process_set(const wire::Agreement& agreement) const {
 }
 
 // The engine thread's last deed if the job fails. Each rank tells its last operations: where it was then is
-// often the answer. That is written at the end, since whoever reads it may be slow.
+// often the answer, unless the others go on. That is written at the end, since whoever reads it may be slow.
 void Engine::fail() {
   constexpr size_t kTold = 10;
   const Status reason = abort_->reason();
@@ -154,8 +154,10 @@ void Engine::fail() {
   }
   if (!failed_) return;
   log_.debug("Aborted: " + reason.text());
-  if (!last.empty())
-    log_.warning("The last operations here before the failure, the latest first: " + last + ".");
+  if (last.empty()) return;
+  const std::string told = "The last operations here before the failure, the latest first: " + last + ".";
+  if (elastic_) return log_.info(told);  // this rank goes on, and all others would say the same
+  log_.warning(told);
 }
 
 }  // namespace hvd

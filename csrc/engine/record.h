@@ -30,6 +30,29 @@ enum class RecordKind : uint16_t {
   kDropped = 19,
   kAbort = 20,
   kProcessor = 21,
+  // A row of small operations. `time` and `operation` are those of the first, `bytes` those of each, `extra`
+  // its algorithm and kind (8 bits each), `argument` their number and the ns until the last has ended (32
+  // each).
+  kFold = 22,
+  kFoldTime =
+      23,  // belongs to the kFold before it: `extra` is a FoldTime, `bytes` its sum, `argument` the longest
+  kFoldRank = 24,  // the same, on rank 0: rank `extra` was the last `operation` times, which cost the others
+                   // `argument` ns together, and has waited `bytes` ns for other ranks
+  // Of operation `operation` of the set 0, in one record, as it stands in memory only: `bytes` is when it
+  // began to run, `argument` when it ended, `extra` its bytes, and `set` the number of the thread.
+  kMeeting = 25,
+};
+
+// Which time a kFoldTime sums up, with the longest; of each operation.
+enum class FoldTime : uint16_t {
+  kWhole,     // from the submission to the end of the wait
+  kRun,       // as it ran
+  kFlight,    // from the submission to the end of the run
+  kBefore,    // of the wait: until the operation began,
+  kTransfer,  // while it ran,
+  kAfter,     // and until the thread went on
+  kQueue,     // from the last rank's readiness to the release; rank 0
+  kCount,
 };
 
 struct Record {

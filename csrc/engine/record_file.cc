@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "base/cgroup.h"
 #include "base/json.h"
 #include "engine/machine_speed.h"
 #include "wire/codec.h"
@@ -52,6 +53,15 @@ std::string clock_source() {
   return name;
 }
 
+// Those that this process may run on, as "0-3,8".
+std::string processors() {
+  std::ifstream file("/proc/self/status");
+  const std::string key = "Cpus_allowed_list:";
+  for (std::string word; file >> word;)
+    if (word == key && file >> word) return word;
+  return "";
+}
+
 // The files that this process has begun, and how many worlds it has recorded. A forked child has another
 // process id and begins anew.
 struct Begun {
@@ -74,7 +84,8 @@ std::string header(const RecordedRank& rank, int world) {
          R"(, "time_ns": )" + std::to_string(nanoseconds(CLOCK_MONOTONIC)) + R"(, "epoch_ns": )" +
          std::to_string(nanoseconds(CLOCK_REALTIME)) + R"(, "clock": )" + json_text(clock_source()) +
          R"(, "copy_speed": )" + std::to_string(copy_speed()) + R"(, "link_speed": )" +
-         std::to_string(link_speed()) + "}";
+         std::to_string(link_speed()) + R"(, "processors": )" + json_text(processors()) + R"(, "quota": )" +
+         std::to_string(processor_quota()) + "}";
 }
 
 }  // namespace

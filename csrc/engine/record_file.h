@@ -1,5 +1,6 @@
 // One rank's records in a file, in blocks with length and checksum: what was written whole can be read
-// whatever happens to the process afterwards. docs/timeline.md has the format; horovod/timeline reads it.
+// whatever happens to the process afterwards. horovod/timeline/records.py reads it, and tells how it is made
+// up.
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <utility>
 
 #include "base/thread.h"
 #include "base/turns.h"
 #include "engine/json_array_file.h"
 #include "engine/record_file.h"
+#include "engine/record_folding.h"
 #include "engine/timeline.h"
 
 namespace hvd {
@@ -25,6 +27,13 @@ uint64_t nanoseconds(clockid_t clock) {
 
 // What all threads of this process have used.
 uint64_t processor_ns() { return nanoseconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+// How long the main thread could have run but had no processor; 0 if the kernel does not tell.
+uint64_t waited_for_processor_ns() {
+  std::ifstream file("/proc/self/schedstat");
+  uint64_t ran = 0, waited = 0;
+  return file >> ran >> waited ? waited : 0;
+}
 
 }  // namespace
 
@@ -134,7 +143,8 @@ void Recorder::clock(int peer, int64_t offset, uint64_t round_trip) {
 
 void Recorder::write_until_stopped() {
   stand_back();  // the ranks need the processors
-  std::vector<Record> taken;
+  std::vector<Record> taken, folded;
+  RecordFolding folding(rank_.size, rank_.rank == 0, marks_cycles_);
   size_t names = 0;
   for (bool stopping = false; !stopping;) {
     {
@@ -145,13 +155,17 @@ void Recorder::write_until_stopped() {
     taken.clear();
     ring_->take(&taken);
     if (stopping) take_last(&taken);
+    folded.clear();
+    for (const Record& record : taken) folding.add(record, &folded);
+    folding.flush(&folded);
     if (const uint64_t lost = lost_.exchange(0))
-      taken.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, lost});
-    taken.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kProcessor, 0, 0, processor_ns()});
+      folded.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, lost});
+    folded.push_back(
+        {now_ns(), 0, 0, 0, 0, RecordKind::kProcessor, 0, waited_for_processor_ns(), processor_ns()});
     // After the records: what they refer to is there by now.
     const std::vector<RecordedName> fresh = names_.since(names);
     names += fresh.size();
-    write(taken, fresh);
+    write(folded, fresh);
   }
 }
 

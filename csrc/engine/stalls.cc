@@ -77,6 +77,10 @@ void Stalls::votes_that_wait(const std::vector<Negotiation::Stalled>& votes,
     stalled_ += vote.seconds >= seconds_;
   }
   std::set<uint64_t> current;
+  for (const Negotiation::Stalled& vote : votes) {
+    // It still waits, but for the same ranks as an older one by now: a report of that is of both.
+    if (groups[vote.missing].front()->number != vote.number) waiting_.erase(vote.number);
+  }
   for (const auto& [missing, group] : groups) {
     const Negotiation::Stalled& oldest = *group.front();
     if (oldest.seconds < seconds_) continue;

@@ -92,6 +92,9 @@ void Timeline::record(const Record& record) {
       return;
     case RecordKind::kRunEnd:
       return end_runs(record.time);
+    case RecordKind::kFold:
+      if (Row* found = row(record)) fold(*found, record);
+      return;
     case RecordKind::kCycle:
       if (mark_cycles_)
         emit_(R"({"name": "CYCLE_START", "ph": "i", "s": "g", "pid": 0, "tid": 1, "ts": )" +
@@ -171,6 +174,19 @@ void Timeline::run_end(Row& row, uint64_t time) {
 void Timeline::end_runs(uint64_t time) {
   for (Row* each : running_) run_end(*each, time);
   running_.clear();
+}
+
+// Many operations in a row: one bar, which says how many.
+void Timeline::fold(Row& row, const Record& record) {
+  const Label& label = labels_[record.name - 1];
+  if (label.activity.empty()) return;
+  const uint64_t end = record.time + (record.argument & UINT32_MAX);
+  const std::string count = R"("count": )" + std::to_string(record.argument >> 32) + "}";
+  event('B', row.run_track, std::max(record.time, row.ended), label.run);
+  event('E', row.run_track, end, {},
+        label.arguments.empty() ? R"(, "args": {)" + count
+                                : label.arguments.substr(0, label.arguments.size() - 1) + ", " + count);
+  row.ended = end;
 }
 
 void Timeline::fail(Row& row, uint64_t time) {

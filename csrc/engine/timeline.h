@@ -55,6 +55,7 @@ class Timeline {
   void run(Row& row, const Record& record);
   void run_end(Row& row, uint64_t time);
   void end_runs(uint64_t time);
+  void fold(Row& row, const Record& record);
   void fail(Row& row, uint64_t time);
   void event(char phase, const std::string& track, uint64_t time, std::string_view label = {},
              std::string_view rest = {});

@@ -50,12 +50,15 @@ Watch::Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort
       abort_(abort),
       hooks_(std::move(hooks)) {
   for (Watched& peer : watched_) peer.heard = last_tick_;
+}
+
+void Watch::start() {
   thread_ = start_thread("hvd-watch", [this] { run(); });
 }
 
 Watch::~Watch() {
   stop_.set();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Watch::run() {

@@ -49,6 +49,8 @@ class Watch {
   // `abort` is raised by anyone.
   Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort, Hooks hooks = {});
   ~Watch();
+  // Apart from making it: a hook may need what owns this to know where it is.
+  void start();
 
   // Sends a frame to a rank, from any thread; nothing happens if that is not watched or gone.
   void post(int rank, std::vector<uint8_t> frame);

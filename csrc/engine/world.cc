@@ -1,6 +1,7 @@
 #include "engine/world.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/processors.h"
+#include "comm/chunks.h"
 #include "comm/mpi/calls.h"
 #include "engine/abi_struct.h"
 #include "engine/branches.h"
@@ -24,12 +26,35 @@ size_t meeting_offset(int ranks) {
   return (shm_bytes(ranks) + wire::ControlRings::bytes(ranks) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::shared_ptr<void> map_shared(int fd, int ranks) {
-  const size_t bytes = host_memory_bytes(ranks);
+// And, in a larger file, the tensors of the ranks.
+size_t heap_offset(int ranks) { return round_up(host_memory_bytes(ranks), SharedHeap::kPage); }
+
+std::shared_ptr<void> map(int fd, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
   if (memory == MAP_FAILED) return nullptr;
   return {memory, [bytes](void* address) { munmap(address, bytes); }};
+}
+
+// The memory of the ranks of this host, of which this one is number `rank`. Takes over the descriptor.
+bool map_shared(int fd, int ranks, int rank, Engine::Parts* parts) {
+  struct stat file{};
+  const size_t start = heap_offset(ranks);
+  const bool known = fstat(fd, &file) == 0;
+  const size_t each = known && static_cast<size_t>(file.st_size) > start
+                          ? (static_cast<size_t>(file.st_size) - start) / static_cast<size_t>(ranks) /
+                                SharedHeap::kPage * SharedHeap::kPage
+                          : 0;
+  if (each > 0) parts->memory = map(fd, start + each * static_cast<size_t>(ranks));
+  std::byte* heap = parts->memory ? static_cast<std::byte*>(parts->memory.get()) + start : nullptr;
+  // A limit on addresses may stand in the way of the heap alone.
+  if (!parts->memory) parts->memory = map(fd, host_memory_bytes(ranks));
+  close(fd);
+  if (!parts->memory) return false;
+  if (each > 0) {
+    if (heap != nullptr) madvise(heap, each * static_cast<size_t>(ranks), MADV_DONTDUMP);
+    parts->heap = std::make_shared<SharedHeap>(parts->memory, heap, each, ranks, rank);
+  }
+  return true;
 }
 
 // Takes over the mesh and the memory of this host, also when it fails.
@@ -48,12 +73,13 @@ Status take_hosts(const hvd_world& world, const std::vector<int>& mesh_fds, cons
   std::vector<int> hosts(world.hosts, world.hosts + world.size);
   const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[world.rank]));
   if (here > 1 || world.shm_fd >= 0) {
-    parts->memory = map_shared(world.shm_fd, here);
-    if (!parts->memory)
+    const auto place = static_cast<int>(
+        std::count(hosts.begin(), hosts.begin() + world.rank, hosts[static_cast<size_t>(world.rank)]));
+    if (!map_shared(world.shm_fd, here, place, parts))
       return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
   }
-  parts->transport =
-      make_hierarchical_transport(parts->memory.get(), std::move(hosts), mesh_fds, world.rank, abort, keys);
+  parts->transport = make_hierarchical_transport(parts->memory.get(), std::move(hosts), mesh_fds, world.rank,
+                                                 abort, keys, parts->heap);
   return {};
 }
 
@@ -119,9 +145,9 @@ Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::
       parts->transport = make_single_transport();
       return {};
     case HVD_TRANSPORT_SHM:
-      parts->memory = map_shared(world.shm_fd, world.size);
-      if (!parts->memory) return Status::unknown("Can't map the shared memory of the job.");
-      parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, abort);
+      if (!map_shared(world.shm_fd, world.size, world.rank, parts))
+        return Status::unknown("Can't map the shared memory of the job.");
+      parts->transport = make_shm_transport(parts->memory.get(), world.rank, world.size, abort, parts->heap);
       parts->meeting = static_cast<std::byte*>(parts->memory.get()) + meeting_offset(world.size);
       return {};
     case HVD_TRANSPORT_TCP:
@@ -160,6 +186,8 @@ wire::Channel take_channel(const int32_t* fds, const uint8_t* all_keys, int entr
 }  // namespace
 
 size_t host_memory_bytes(int ranks) { return meeting_offset(ranks) + Meeting::bytes(ranks); }
+
+size_t host_memory_with_heap_bytes(int ranks) { return heap_offset(ranks) + SharedHeap::useful_bytes(ranks); }
 
 Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Parts* parts) {
   const bool coordinates = world.rank == 0;

@@ -13,5 +13,7 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
 
 // Of the memory that so many ranks of a host share: the transport's, and the control connections'.
 size_t host_memory_bytes(int ranks);
+// And room for their tensors.
+size_t host_memory_with_heap_bytes(int ranks);
 
 }  // namespace hvd

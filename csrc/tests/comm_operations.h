@@ -29,12 +29,16 @@ inline void check_allreduce(Communicator& comm, const Reduction& reduction, size
   // The cutting is each rank's own: it must not matter.
   Random random(seed_of(operation, comm.rank()));
   std::vector<size_t> lengths = cut(random, count * element, element);
-  Buffer in(lengths, element, inputs[comm.rank()]);
+  // Nor where its memory is: everyone's, or only some, in the heap.
+  Random shared(operation);
+  const bool everyone = pick(shared, 2) == 0;
+  auto heap = [&] { return everyone || pick(random, 2) == 0 ? own_heap : nullptr; };
+  Buffer in(lengths, element, inputs[comm.rank()], heap());
   if (pick(random, 2) == 0) {
     CHECK(comm.allreduce(reduction, in.pieces(), in.pieces()).ok());
     CHECK(in.holds(expected));
   } else {
-    Buffer out(lengths, element);
+    Buffer out(lengths, element, heap());
     CHECK(comm.allreduce(reduction, in.pieces(), out.pieces()).ok());
     CHECK(out.holds(expected));
     CHECK(in.holds(inputs[comm.rank()]));

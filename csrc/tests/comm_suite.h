@@ -23,6 +23,7 @@
 #include "base/integer_types.h"
 #include "base/not_copied.h"
 #include "comm/mpi/calls.h"
+#include "comm/shm/heap.h"
 #include "comm/transport.h"
 #include "kernels/kernels.h"
 #include "tests/check.h"
@@ -97,17 +98,26 @@ inline void connect_pair(Kind kind, int pair[2]) {
   connect_through(address, pair);
 }
 
+inline std::shared_ptr<void> map_shared(size_t bytes) {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  return {memory, [bytes](void* address) { munmap(address, bytes); }};
+}
+
 // The channel between `size` ranks of this process, each with its own abort signal.
 class World : hvd::NotCopied {
  public:
   World(Kind kind, int size) : size_(size) {
     for (int i = 0; i < size; ++i) aborts_.push_back(std::make_unique<hvd::AbortSignal>());
     if (kind == Kind::kShm) {
-      memory_ = mmap(nullptr, hvd::shm_bytes(size), PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      CHECK(memory_ != MAP_FAILED);
-      for (int i = 0; i < size; ++i)
-        transports_.push_back(hvd::make_shm_transport(memory_, i, size, *aborts_[i]));
+      memory_ = map_shared(hvd::shm_bytes(size));
+      const size_t each = 16 << 20;
+      auto heap = map_shared(each * static_cast<size_t>(size));
+      for (int i = 0; i < size; ++i) {
+        heaps_.push_back(std::make_shared<hvd::SharedHeap>(heap, heap.get(), each, size, i));
+        transports_.push_back(hvd::make_shm_transport(memory_.get(), i, size, *aborts_[i], heaps_[i]));
+      }
       return;
     }
     if (kind == Kind::kMpi) {
@@ -138,13 +148,11 @@ class World : hvd::NotCopied {
       transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i], keys));
     }
   }
-  ~World() {
-    transports_.clear();
-    if (memory_ != nullptr) munmap(memory_, hvd::shm_bytes(size_));
-  }
 
   Transport& transport(int rank) { return *transports_[rank]; }
   hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
+  // Where the rank's tensors may be; null if the transport knows none.
+  hvd::SharedHeap* heap(int rank) { return heaps_.empty() ? nullptr : heaps_[rank].get(); }
   std::vector<int> everyone() const {
     std::vector<int> ranks(size_);
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -155,10 +163,14 @@ class World : hvd::NotCopied {
 
  private:
   int size_;
-  void* memory_ = nullptr;
+  std::shared_ptr<void> memory_;
+  std::vector<std::shared_ptr<hvd::SharedHeap>> heaps_;
   std::vector<std::unique_ptr<hvd::AbortSignal>> aborts_;
   std::vector<std::unique_ptr<Transport>> transports_;
 };
+
+// That of the rank which this thread is: where check_allreduce() has some of its tensors.
+inline thread_local hvd::SharedHeap* own_heap = nullptr;
 
 inline void on_threads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
@@ -172,6 +184,7 @@ inline void run_ranks(Kind kind, int size, const std::function<void(Communicator
   on_threads(size, [&](int rank) {
     auto communicator = world.transport(rank).open(0, world.everyone());
     CHECK(communicator->rank() == rank && communicator->size() == size);
+    own_heap = world.heap(rank);
     body(*communicator, world.transport(rank));
   });
 }
@@ -259,19 +272,28 @@ inline std::vector<size_t> cut(Random& random, size_t bytes, size_t element) {
 // Memory in pieces with gaps between them that nobody may write to.
 class Buffer {
  public:
-  Buffer(const std::vector<size_t>& lengths, size_t element) {
+  // `heap`, unless null, has the memory.
+  Buffer(const std::vector<size_t>& lengths, size_t element, hvd::SharedHeap* heap = nullptr) {
     size_t gap = element * (64 / element);
     size_t total = gap;
     for (size_t length : lengths) total += length + gap;
-    memory_.assign(total, kGuard);
+    total_ = total;
+    auto* block = static_cast<std::byte*>(heap == nullptr ? nullptr : heap->allocate(total));
+    if (block == nullptr) {
+      memory_.reset(new std::byte[total], std::default_delete<std::byte[]>());
+    } else {
+      memory_.reset(block, hvd::SharedHeap::free);
+    }
+    std::memset(memory_.get(), static_cast<int>(kGuard), total);
     size_t offset = gap;
     for (size_t length : lengths) {
-      pieces_.push_back({memory_.data() + offset, length});
+      pieces_.push_back({memory_.get() + offset, length});
       offset += length + gap;
     }
   }
-  Buffer(const std::vector<size_t>& lengths, size_t element, const Bytes& content)
-      : Buffer(lengths, element) {
+  Buffer(const std::vector<size_t>& lengths, size_t element, const Bytes& content,
+         hvd::SharedHeap* heap = nullptr)
+      : Buffer(lengths, element, heap) {
     size_t offset = 0;
     for (Piece& piece : pieces_) {
       if (piece.bytes > 0) std::memcpy(piece.data, content.data() + offset, piece.bytes);
@@ -285,7 +307,7 @@ class Buffer {
   bool holds(const Bytes& expected) const {
     if (hvd::total_bytes(pieces_) != expected.size()) return false;
     size_t offset = 0;
-    const std::byte* gap = memory_.data();
+    const std::byte* gap = memory_.get();
     for (const Piece& piece : pieces_) {
       const auto* data = static_cast<const std::byte*>(piece.data);
       for (; gap < data; ++gap) {
@@ -295,7 +317,7 @@ class Buffer {
       offset += piece.bytes;
       gap = data + piece.bytes;
     }
-    for (; gap < memory_.data() + memory_.size(); ++gap) {
+    for (; gap < memory_.get() + total_; ++gap) {
       if (*gap != kGuard) return false;
     }
     return true;
@@ -303,7 +325,8 @@ class Buffer {
 
  private:
   static constexpr std::byte kGuard{0xa5};
-  Bytes memory_;
+  size_t total_ = 0;
+  std::shared_ptr<std::byte> memory_;
   Pieces pieces_;
 };
 

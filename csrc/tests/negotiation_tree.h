@@ -13,10 +13,10 @@
 
 namespace sequences {
 
-// A tree of ranks that is up to three steps high; half of them are one step high.
+// A tree of ranks that is up to three steps high; a quarter of them are one step high.
 inline std::vector<int> some_tree(Random& random, int size) {
   std::vector<int> parents(static_cast<size_t>(size), 0), height(parents), below(parents);
-  if (random.one_in(2)) return parents;
+  if (random.one_in(4)) return parents;
   const int fan_out = 2 + random.below(2);
   for (size_t rank = 1; rank < parents.size(); ++rank) {
     size_t above = 0;
@@ -99,6 +99,11 @@ class Tree {
       counts.named += part.size() > whole;
       send_down(0, branch, part);
     });
+  }
+
+  // Every operation has ended, and so many process sets are there.
+  void check_nothing_is_left(size_t sets) const {
+    for (const auto& each : hubs_) REQUIRE(!each || (each->idle() && each->sets() == sets));
   }
 
   // What was not passed on by chance, and if `late`, what is held.

@@ -52,14 +52,15 @@ void check_sum(const Rank& rank, const std::vector<float>& data, int step, int p
 }  // namespace
 
 TEST(ranks_that_wait_together_meet) {
-  for (int size : {2, 3}) {
+  for (int size : {2, 3, 20}) {  // of so many the last one adds up for all, unless each has a processor
     ThreadWorld(size).run([&](Rank& rank) {
-      for (int step = 0; step < 3000; ++step) {
+      for (int step = 0; step < (size < 20 ? 3000 : 200); ++step) {
         std::vector<float> data(step % 3 == 0 ? 1 : 900, static_cast<float>(step * 7 + rank.rank));
         CHECK(run(rank, step % 3 == 0 ? "one" : "many", data) == HVD_OK);
         check_sum(rank, data, step, size);
       }
-      CHECK(met(rank.engine) > 0);
+      // On a busy machine so many may get a processor too late to meet even once.
+      CHECK(met(rank.engine) > 0 || size >= 20);
     });
   }
 }

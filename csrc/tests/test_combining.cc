@@ -239,6 +239,17 @@ TEST(what_waits_for_too_long_is_let_go) {
   CHECK((node.up() == Texts{"2-4:7"}));
 }
 
+TEST(what_has_waited_longest_is_let_go_first) {
+  Node node;
+  for (uint32_t id : {1, 2, 3, 4, 5}) node.agree(id, "name " + std::to_string(id));
+  for (uint32_t id : {3, 1, 5, 2, 4}) {
+    node.now += std::chrono::milliseconds(1);
+    node.from(1, by_id(id));
+  }
+  node.combining().let_go(node.now, node.now);
+  CHECK((node.up() == Texts{"1:3,1,5,2,4"}));
+}
+
 TEST(forgotten_numbers_are_asked_for) {
   Node node;
   node.agree(7, "a");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "comm/mesh/communicator.h"
 #include "comm/pieces.h"
 #include "comm/transport.h"
 #include "tests/check.h"
@@ -28,7 +29,73 @@ void for_all(const std::function<void(Kind, int)>& body) {
   }
 }
 
+// Peers that always have what is waited for; counts what is sent to them.
+class CountedExchange final : public hvd::Exchange {
+ public:
+  CountedExchange(int rank, int size, size_t* sent) : rank_(rank), size_(size), sent_(*sent) {}
+  Status run(hvd::Plan& plan) override {
+    hvd::Transfer transfer;
+    for (bool more = true; more;) {
+      more = false;
+      for (int peer = 0; peer < size_; ++peer) {
+        while (peer != rank_ && plan.send(peer, transfer) == hvd::Next::kTransfer) {
+          sent_ += transfer.bytes > 0;
+          transfer.place->advance(transfer.bytes);
+          more = true;
+        }
+        if (peer == rank_ || plan.receive(peer, transfer) != hvd::Next::kTransfer) continue;
+        transfer.place->advance(transfer.bytes);
+        plan.received(peer);
+        more = true;
+      }
+    }
+    return {};
+  }
+
+ private:
+  const int rank_, size_;
+  size_t& sent_;
+};
+
+size_t messages_of_allreduce(int rank, int size, size_t elements, size_t* staging = nullptr) {
+  size_t sent = 0;
+  hvd::MeshCommunicator::Shared shared;
+  hvd::MeshCommunicator comm(std::make_unique<CountedExchange>(rank, size, &sent), rank, size, shared);
+  std::vector<float> data(elements);
+  const Pieces pieces{{data.data(), elements * sizeof(float)}};
+  CHECK(comm.allreduce({DataType::kFloat32, ReduceOp::kSum, 1.0}, pieces, pieces).ok());
+  if (staging != nullptr) *staging = shared.staging.size();
+  return sent;
+}
+
 }  // namespace
+
+TEST(little_of_many_ranks_goes_to_one_of_them_and_back) {
+  CHECK(messages_of_allreduce(3, 8, 1) == 7);
+  for (size_t elements : {1, 200, 1024}) {
+    CHECK(messages_of_allreduce(0, 16, elements) == 15);
+    CHECK(messages_of_allreduce(7, 16, elements) == 1);
+  }
+  CHECK(messages_of_allreduce(7, 16, 1025) == 15);
+  for (int size : {9, 16})
+    run_ranks(Kind::kTcp, size, [](Communicator& comm, Transport&) {
+      uint64_t operation = 0;
+      for (DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kInt64})
+        for (size_t count : {1, 7, 512, 513, 2048, 2049})
+          check_allreduce(comm, average(type, comm.size()), count, ++operation);
+    });
+}
+
+// Every rank of 200 would have 32 MiB, most of which it never uses.
+TEST(a_few_bytes_of_many_ranks_take_little_memory) {
+  for (int rank : {0, 7}) {
+    size_t staging = 0;
+    messages_of_allreduce(rank, 200, 1, &staging);
+    CHECK(staging <= 200 * 64);
+    messages_of_allreduce(rank, 200, 100'000, &staging);  // 500 for each, to be combined
+    CHECK(staging <= 200 * 2048);
+  }
+}
 
 TEST(cursor_walks_both_ways) {
   Bytes content = noise(1000, 1);

@@ -261,17 +261,50 @@ TEST(stall_shutdown_names_tensor_and_missing_rank) {
   });
 }
 
+TEST(finish_waits_and_releases_what_has_succeeded) {
+  ThreadWorld(2).run([](Rank& rank) {
+    std::vector<float> data(10), other(static_cast<size_t>(10 + rank.rank));
+    const hvd_handle right = rank.allreduce_async("right", data),
+                     wrong = rank.allreduce_async("wrong", other);
+    CHECK(hvd_finish(rank.engine, right, 60) == HVD_OK);
+    CHECK(hvd_poll(rank.engine, right) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_finish(rank.engine, right, 60) == HVD_OK);
+    CHECK(hvd_finish(rank.engine, wrong, 60) < 0);
+    CHECK(std::string(hvd_error(rank.engine, wrong)).find("'wrong'") != std::string::npos);
+    hvd_release(rank.engine, wrong);
+  });
+}
+
 TEST(background_threads_keep_away_for_longer_in_long_rows_of_calls) {
   hvd::IdleBackoff backoff(7);
-  CHECK(!backoff.update(7));
+  CHECK(!backoff.update(7, 0));
   uint32_t visits = 7;
   for (long microseconds : {500, 1000, 2000, 4000, 4000}) {
-    CHECK(backoff.update(++visits));
+    CHECK(backoff.update(++visits, 0));
     CHECK(backoff.pause().tv_nsec == microseconds * 1000);
   }
-  CHECK(!backoff.update(visits));
-  CHECK(backoff.update(visits + 1));
+  CHECK(!backoff.update(visits, 0));
+  CHECK(backoff.update(visits + 1, 0));
   CHECK(backoff.pause().tv_nsec == 500'000);
+}
+
+TEST(background_threads_keep_away_for_longer_where_they_wake_in_vain) {
+  hvd::IdleBackoff backoff(0);
+  auto wake_in_vain = [&] {
+    for (int i = 0; i < 4; ++i) backoff.woken(false);
+  };
+  for (int i = 0; i < 4; ++i) {
+    CHECK(backoff.update(1, 0) == (i == 0));
+    CHECK(backoff.pause().tv_nsec == 500'000);
+    backoff.woken(false);
+  }
+  CHECK(backoff.update(2, 0) && backoff.pause().tv_nsec == 16'000'000);
+  CHECK(!backoff.update(2, 0));
+  backoff.woken(true);
+  CHECK(backoff.update(3, 0) && backoff.pause().tv_nsec == 500'000);
+  CHECK(!backoff.update(3, 0));
+  wake_in_vain();
+  CHECK(backoff.update(4, 1) && backoff.pause().tv_nsec == 500'000);  // an operation was left alone
 }
 
 TEST(many_cycles_of_changing_size) {

@@ -1,8 +1,11 @@
 // When rank 0 looks at the job, and what it says then.
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +32,12 @@ struct Job {
                      : std::vector<Negotiation::Stalled>{{1, "late", 5.0, {0}, {1}}};
     };
     sources.closing = [this] { return closing.load(); };
-    sources.late = [] { return std::vector<Negotiation::Late>(2); };
+    sources.late = [this] {
+      Negotiation::Late last;
+      last.times = static_cast<uint64_t>(late);
+      last.cost = std::chrono::milliseconds(10 * late);
+      return std::vector<Negotiation::Late>{{}, last};
+    };
     sources.own_progress = [] { return hvd::wire::Progress{}; };
     sources.ask = [](int, uint32_t, const std::string&) {};
     return sources;
@@ -52,12 +60,14 @@ struct Job {
   }
 
   std::atomic<int> looks{0};
+  std::atomic<int> late{0};
   std::atomic<bool> closing{false};
-  hvd::Log log{HVD_LOG_FATAL, true, 0};
+  hvd::Log log{HVD_LOG_INFO, true, 0};
   hvd::Metrics metrics;
   hvd::Notices notices;
   hvd::AbortSignal abort;
-  Inspector inspector{knobs(), {{"a", 1}, {"b", 2}}, sources(), log, &metrics, &notices, &abort};
+  Inspector inspector{knobs(), {{"a", 1}, {"b", 2}},   sources(), log, &metrics, &notices,
+                      &abort,  std::chrono::seconds(1)};
 };
 
 }  // namespace
@@ -85,6 +95,39 @@ TEST(a_rank_is_slow_if_it_is_the_last_nearly_always_and_costs_a_good_part_of_the
   CHECK(later(20, 80, 7).rank == -1);  // not often enough
   CHECK(later(10, 90, 6).rank == -1);  // not long enough
   CHECK(later(0, 49, 30).rank == -1);  // too few to tell
+}
+
+TEST(a_slow_rank_and_a_cache_that_is_too_small_are_told_once) {
+  int ends[2];
+  CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  const int standard_output = dup(1);
+  std::fflush(stdout);
+  CHECK(dup2(ends[1], 1) == 1);
+  std::string told;
+  {
+    Job job;
+    job.closing = true;  // nothing is looked for
+    job.inspector.start();
+    for (int second = 0; second < 4; ++second) {
+      job.late += 100;  // which cost a second together
+      job.metrics.cache_evictions.add(5000);
+      job.wait_for_looks(1);
+    }
+    job.inspector.stop();
+    told = job.told();
+  }
+  std::fflush(stdout);
+  CHECK(dup2(standard_output, 1) == 1);
+  char buffer[4096];
+  const ssize_t got = read(ends[0], buffer, sizeof buffer);
+  const std::string logged(buffer, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  for (int fd : {ends[0], ends[1], standard_output}) close(fd);
+  const size_t at = told.find(R"({"event": "slow_rank", "rank": 1, "host": "b", "share": 1.000, )");
+  CHECK(at != std::string::npos && told.find("slow_rank", at + 20) == std::string::npos);
+  const size_t evicted = logged.find(" tensors were evicted from the cache");
+  CHECK(evicted != std::string::npos &&
+        logged.find("HOROVOD_CACHE_CAPACITY=1024", evicted) != std::string::npos);
+  CHECK(logged.find("evicted", evicted + 30) == std::string::npos);
 }
 
 TEST(it_stops_at_once) {

@@ -29,6 +29,7 @@ enum Step : uint8_t {
   kWrite,
   kCome,
   kCompare,
+  kCombine,
   kConclude,
   kLook,
   kTryToLeave,
@@ -51,9 +52,11 @@ struct Rank {
 struct World {
   uint64_t word = 0;
   std::array<std::array<uint8_t, kMostRanks>, 2> rooms{};  // number of the operation + 1
+  uint8_t combined = 0;                                    // the same
   std::array<Rank, kMostRanks> ranks;
   bool operator<(const World& other) const {
-    return std::tie(word, rooms, ranks) < std::tie(other.word, other.rooms, other.ranks);
+    return std::tie(word, rooms, combined, ranks) <
+           std::tie(other.word, other.rooms, other.combined, other.ranks);
   }
 };
 
@@ -129,6 +132,11 @@ class Explorer {
         rank.same = true;
         for (int other = 0; other < ranks_; ++other)
           rank.same &= id(other, world.rooms[rank.slots][other] - 1) == id(index, rank.operation);
+        rank.step = rank.same ? kCombine : kConclude;
+        keep();
+        break;
+      case kCombine:
+        world.combined = static_cast<uint8_t>(rank.operation + 1);
         rank.step = kConclude;
         keep();
         break;
@@ -159,6 +167,7 @@ class Explorer {
         break;
       case kRead:
         if (world.rooms[rank.slots][rank.read] != rank.operation + 1) good_ = false;
+        if (world.combined != rank.operation + 1) good_ = false;
         if (++rank.read == ranks_) end(rank, true);
         keep();
         break;
@@ -234,10 +243,21 @@ TEST(threads_agree_on_the_same_and_read_what_all_came_with) {
       const bool different = operation % 97 == 0 && index == 1;
       Met met = Met::kParted;
       if (random() % 16 != 0 && !meeting.somebody_is_away()) {
-        meeting.come(different ? 2 : 1, static_cast<uint64_t>(operation), [&](std::byte* room) {
-          const int value = operation * kRanks + index;
-          std::memcpy(room, &value, sizeof value);
-        });
+        meeting.come(
+            different ? 2 : 1, static_cast<uint64_t>(operation),
+            [&](std::byte* room) {
+              const int value = operation * kRanks + index;
+              std::memcpy(room, &value, sizeof value);
+            },
+            [&](std::byte* room) {
+              int sum = 0, value = 0;
+              for (int other = 0; other < kRanks; ++other) {
+                std::memcpy(&value, meeting.room(other), sizeof value);
+                sum += value;
+              }
+              std::memcpy(room, &sum, sizeof sum);
+              return operation % 3 != 0;
+            });
         const auto patience = random() % 64 == 0 ? 0 : 100000;
         for (int looks = 0; (met = meeting.look()) == Met::kOpen && looks < patience; ++looks) {
           if (meeting.somebody_is_away()) break;
@@ -247,6 +267,12 @@ TEST(threads_agree_on_the_same_and_read_what_all_came_with) {
       }
       if (met == Met::kAgreed) {
         CHECK(operation % 97 != 0);
+        CHECK((meeting.combined() != nullptr) == (operation % 3 != 0));
+        if (meeting.combined() != nullptr) {
+          int sum = 0;
+          std::memcpy(&sum, meeting.combined(), sizeof sum);
+          CHECK(sum == operation * kRanks * kRanks + kRanks * (kRanks - 1) / 2);
+        }
         for (int other = 0; other < kRanks; ++other) {
           int value = 0;
           std::memcpy(&value, meeting.room(other), sizeof value);

@@ -38,6 +38,7 @@ class Sequence {
         knobs_(some_knobs(random_)),
         stray_joins_(random_.one_in(4)),
         spoiled_one_in_(random_.pick({8, 30, 1000})),
+        late_one_in_(random_.pick({3, 40})),
         negotiation_(size_, knobs_),
         reference_(size_),
         ranks_(static_cast<size_t>(size_)),
@@ -90,7 +91,7 @@ class Sequence {
       int choice = random_.below(total), action = 0;
       while (choice >= weights_[action]) choice -= weights_[action++];
       if (action == 0 && submit_next(rank)) return true;
-      if (action == 1 && random_.one_in(40) && tree_.settle(true)) return true;
+      if (action == 1 && random_.one_in(late_one_in_) && tree_.settle(true)) return true;
       if (action == 1 && deliver(rank)) return true;
       if (action == 2 && execute(rank)) return true;
       if (action == 3 && negotiation_.has_ready()) {
@@ -410,6 +411,7 @@ class Sequence {
         REQUIRE(rank.ids.at(entry.second.key) == entry.first);
       }
     }
+    tree_.check_nothing_is_left(ranks_[0].sets.size());
     counts.stand_ins += reference_.stand_ins;
   }
 
@@ -453,7 +455,7 @@ class Sequence {
   const int size_;
   const hvd_knobs knobs_;
   const bool stray_joins_;
-  const int spoiled_one_in_;
+  const int spoiled_one_in_, late_one_in_;
   int weights_[4] = {};
   hvd::Negotiation negotiation_;
   reference::Negotiation reference_;

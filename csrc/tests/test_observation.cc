@@ -94,6 +94,31 @@ TEST(a_stall_is_told_with_the_stack_of_the_missing_rank_and_its_end) {
   });
 }
 
+TEST(ranks_with_equal_stacks_are_told_of_together_and_what_was_told_is_counted) {
+  static std::atomic<bool> told;
+  told = false;
+  ThreadWorld(3, with_stalls(1)).run([](Rank& rank) {
+    std::vector<float> data(1);
+    if (rank.rank > 0) {
+      std::thread observer([&] { observe(rank, "there is no such text", "MainThread: train.py:88 load"); });
+      while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      CHECK(rank.allreduce("late", data) == HVD_OK);
+      CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
+      hvd_shutdown(rank.engine);
+      observer.join();
+      return;
+    }
+    const hvd_handle handle = rank.allreduce_async("late", data);
+    CHECK(has(observe(rank, R"("event": "stall")", "").text, "Rank 1, 2 MainThread: train.py:88 load"));
+    CHECK(metrics(rank)["stalls"] >= 1 && metrics(rank)["stalled"] == 1);
+    told = true;
+    CHECK(rank.finish(handle) == HVD_OK);
+    CHECK(has(observe(rank, "stall_resolved", "").text, "late goes on"));
+    CHECK(metrics(rank)["stalled"] == 0);
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
+  });
+}
+
 // Rank 0 makes blocking calls in a row, so that the coordinator's thread keeps away.
 TEST(a_stall_is_told_while_rank_0_is_busy_with_something_else) {
   static std::atomic<bool> told;
@@ -282,6 +307,7 @@ TEST(a_failure_is_told_with_the_last_operations) {
     if (rank.rank == 1) hvd_abort(rank.engine, "for the test");
     const Told told = observe(rank, R"("event": "failure")", "");
     CHECK(has(told.text, "for the test") && has(told.text, "before (100 bytes, "));
+    CHECK(metrics(rank)["failures"] == 1);
   });
 }
 

@@ -144,7 +144,7 @@ TEST(only_the_recorder_writes_to_files) {
     CHECK(rank.rank != 0 || hvd_timeline_start(rank.engine, directory.file().c_str(), 1) == HVD_OK);
     CHECK(rank.simple(HVD_BARRIER, "begin") == HVD_OK);
     const uint64_t before = written_by_others();
-    for (int i = 0; i < 200; ++i) CHECK(rank.allreduce("traced", data) == HVD_OK);
+    for (int i = 0; i < 200; ++i) CHECK(rank.allreduce(i % 2 == 0 ? "traced" : "too", data) == HVD_OK);
     // The events that wake threads up are 8 bytes each; the trace of these operations is some 150 KB.
     CHECK(written_by_others() - before < 20'000);
     CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);
@@ -293,6 +293,9 @@ TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
     const size_t speed = part.header.find("\"copy_speed\": ");
     CHECK(speed != std::string::npos && std::atof(part.header.c_str() + speed + 14) > 1e7);
     CHECK(part.header.find("\"link_speed\": ") != std::string::npos);
+    CHECK(part.header.find("\"processors\": \"") != std::string::npos);
+    CHECK(part.header.find("\"quota\": ") != std::string::npos);
+    CHECK(part.count(RecordKind::kProcessor) > 0);
     CHECK(part.names > 0 && part.count(RecordKind::kStep) == 1);
     CHECK(part.count(RecordKind::kMarkBegin) == 1 && part.count(RecordKind::kMarkEnd) == 1);
     CHECK(part.count(RecordKind::kSubmit) >= (rank == 0 ? 5 : 9));
@@ -301,6 +304,9 @@ TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
     std::map<RecordKind, uint64_t> last;
     for (const Record& record : part.records) {
       CHECK(record.time >= last[record.kind]);
+      // Nobody has never waited for a processor; a kernel may not tell.
+      if (record.kind == RecordKind::kProcessor)
+        CHECK(record.argument > 0 && (record.bytes > 0) == std::ifstream("/proc/self/schedstat").good());
       last[record.kind] = record.time;
       if (record.kind == RecordKind::kRunBegin)
         runs[static_cast<size_t>(rank)].insert(std::to_string(record.set) + "." +
@@ -311,6 +317,34 @@ TEST(every_rank_has_a_part_and_operations_have_the_same_numbers) {
   CHECK(runs[1] == runs[2] && runs[1].count("1.0.1") == 1 && runs[1].count("1.1.2") == 1);
   for (const std::string& number : runs[0]) CHECK(runs[1].count(number) == 1);
   CHECK(runs[1].size() == runs[0].size() + 4);
+}
+
+// Many in a row are folded, by the short way and by the coordinator's, and none is missing or there twice.
+TEST(every_operation_is_recorded_alone_or_in_a_fold) {
+  for (size_t count : {1, 8 << 10}) {
+    Directory directory;
+    ThreadWorld(2).run([&](Rank& rank) {
+      std::vector<float> data(count);
+      CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
+      for (int i = 0; i < 5000; ++i) CHECK(rank.allreduce("often", data) == HVD_OK);
+      CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
+    });
+    check_nesting(trace(directory.file()), true);
+    for (int rank = 0; rank < 2; ++rank) {
+      const Part part = read_part(directory.part(rank));
+      std::map<uint64_t, int> found;
+      for (const Record& record : part.records) {
+        CHECK(record.kind != RecordKind::kMeeting);
+        if (record.kind == RecordKind::kRunEnd) found[record.operation]++;
+        if (record.kind == RecordKind::kFold)
+          for (uint64_t i = 0; i < record.argument >> 32; ++i) found[record.operation + i]++;
+      }
+      CHECK(found.size() == 5000 && found.begin()->first == 1 && found.rbegin()->first == 5000);
+      for (const auto& each : found) CHECK(each.second == 1);
+      CHECK(part.count(RecordKind::kRunBegin) == part.count(RecordKind::kRunEnd));
+      CHECK(part.end.find("\"dropped\": 0") != std::string::npos);
+    }
+  }
 }
 
 // [number of the tensor's elements]: by which algorithm, and which phases rank 0 records, in which order.
@@ -387,7 +421,7 @@ TEST(a_full_disk_does_not_end_the_job) {
     CHECK(rank.allreduce("first", data) == HVD_OK);
     CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
     CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
-    for (int i = 0; i < 2000; ++i) CHECK(rank.allreduce("traced", data) == HVD_OK);
+    for (int i = 0; i < 2000; ++i) CHECK(rank.allreduce(i % 2 == 0 ? "traced" : "too", data) == HVD_OK);
     CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
     CHECK(rank.allreduce("last", data) == HVD_OK);
   });

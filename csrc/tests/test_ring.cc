@@ -114,6 +114,22 @@ TEST(who_does_not_sleep_is_not_rung_for) {
   ends.other.end_sleep(true);
 }
 
+// A rank that submits much while the hub has not come to run would make a system call for each frame.
+TEST(nobody_rings_again_before_the_bell_is_heard) {
+  Ends ends;
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+  for (int round = 0; round < 3; ++round) {
+    CHECK(ends.other.begin_sleep());
+    for (int i = 0; i < 100; ++i) CHECK(ends.one.send(small_frame()));
+    uint8_t bells[2];
+    CHECK(recv(ends.other.fd(), bells, sizeof bells, MSG_DONTWAIT | MSG_PEEK) == 1);
+    ends.other.end_sleep(true);
+    for (int i = 0; i < 100; ++i) CHECK(ends.other.receive(&data, &size) == Channel::Received::kFrame);
+    CHECK(ends.other.receive(&data, &size) == Channel::Received::kNothing);
+  }
+}
+
 TEST(two_sleepers_are_both_woken) {
   Ends ends;
   auto listen = [&] { sleep_until_rung(ends.other, POLLIN); };  // only one of them may send

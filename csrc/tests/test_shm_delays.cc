@@ -88,6 +88,7 @@ void mix(int size) {
   on_threads(size, [&](int rank) {
     Random mine(seed() * 31 + static_cast<uint64_t>(rank)), shared(seed());
     chance = &mine;
+    own_heap = world.heap(rank);
     std::vector<std::vector<int>> sets = {world.everyone()};
     if (size > 2) {
       sets.push_back({0, size - 1});

@@ -64,6 +64,17 @@ TEST(it_is_repeated_after_twice_as_long_and_told_when_it_is_over) {
   CHECK(stalls.update({}, states).empty() && stalls.stalled() == 0);
 }
 
+// One of the two that it waited for has come; the other one is missing in an older operation, too.
+TEST(what_joins_another_stall_does_not_go_on) {
+  Stalls stalls = make_stalls(3);
+  const std::vector<RankState> states(3);
+  CHECK(stalls.update({vote(1, "a", 12, {0, 2}, {1}), vote(2, "b", 11, {0}, {1, 2})}, states).size() == 2);
+  CHECK(stalls.update({vote(1, "a", 13, {0, 2}, {1}), vote(2, "b", 12, {0, 2}, {1})}, states).empty());
+  const auto reports = stalls.update({}, states);
+  CHECK(reports.size() == 1 && reports[0].kind == Kind::kResolved);
+  CHECK(has(reports[0].text, "a (and 1 more) goes on"));
+}
+
 TEST(what_is_short_is_never_told) {
   Stalls stalls = make_stalls(2);
   CHECK(stalls.update({vote(1, "x", 9, {0}, {1})}, std::vector<RankState>(2)).empty());

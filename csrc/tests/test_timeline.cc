@@ -210,4 +210,22 @@ TEST(a_full_disk_leaves_a_whole_array) {
   CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
 }
 
+TEST(a_fold_is_one_bar_that_tells_how_many) {
+  View view;
+  view.run(10, 20);
+  view.add(RecordKind::kFold, 20, uint64_t{4096} << 32 | 5'000'000);
+  view.add(RecordKind::kFold, 20, uint64_t{17} << 32, 2);  // barriers have no bar
+  view.run(5020, 5030);
+  check_nesting(view.events, true);
+  CHECK(view.count("ALLREDUCE") == 3);
+  int found = 0;
+  for (const TraceEvent& event : view.events) {
+    if (value_of(event.text, "count").empty()) continue;
+    ++found;
+    CHECK(event.phase == 'E' && event.time == 5020 && value_of(event.text, "count") == "4096");
+    CHECK(value_of(event.text, "shape") == "[2, 3]");
+  }
+  CHECK(found == 1);
+}
+
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

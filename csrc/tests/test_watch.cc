@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -39,6 +40,7 @@ class Watcher {
     watched.push_back({PeerProcess(1, peer), hvd::wire::Channel(pair[0]), control});
     other_end_ = hvd::wire::Channel(pair[1]);
     watch_ = std::make_unique<Watch>(std::move(watched), timeouts, &abort_);
+    watch_->start();
   }
   void hears_something() {
     CHECK(other_end_.send(hvd::wire::encode_simple(hvd::wire::MessageType::kHeartbeat)));
@@ -169,6 +171,27 @@ TEST(a_process_of_this_host_is_given_up_when_it_is_stopped) {
   sleeper.stop();
   CHECK(watcher.gives_up(5 * kTimeout));
   CHECK(watcher.reason().find("(its process is stopped)") != std::string::npos);
+}
+
+// A question may already be there when the watch is made, and its answer goes through whoever owns the watch.
+TEST(hooks_are_called_from_start_on) {
+  AbortSignal abort;
+  int pair[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  hvd::wire::Channel other_end(pair[1]);
+  CHECK(other_end.send(hvd::wire::encode_dump(1, "why")));
+  std::vector<Watch::Watched> watched;
+  watched.push_back({PeerProcess(1, kElsewhere), hvd::wire::Channel(pair[0])});
+  std::atomic<int> asked{0};
+  Watch::Hooks hooks;
+  hooks.received = [&](int, hvd::wire::Message&) { ++asked; };
+  Watch watch(std::move(watched), {kTimeout, kTimeout}, &abort, std::move(hooks));
+  usleep(100'000);
+  CHECK(asked == 0);
+  watch.start();
+  for (const auto end = Clock::now() + std::chrono::seconds(60); asked == 0 && Clock::now() < end;)
+    usleep(1000);
+  CHECK(asked == 1);
 }
 
 int main(int argc, char** argv) {

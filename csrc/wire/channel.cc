@@ -129,6 +129,7 @@ ptrdiff_t Channel::hear_bells(uint8_t* data, size_t room) {
   if (heard < 0) return -1;
   rung_ = heard == 0 || heard == sizeof bells;  // to be told again
   if (heard > 0) {
+    rings_.bell_in->store(0, std::memory_order_seq_cst);  // before the ring is looked at
     bell_ = true;
     errno = EINTR;  // look again
     return -1;
@@ -137,6 +138,7 @@ ptrdiff_t Channel::hear_bells(uint8_t* data, size_t room) {
 }
 
 void Channel::ring_bell() {
+  if (rings_.bell_out->exchange(1, std::memory_order_seq_cst) != 0) return;
   const uint8_t bell = 0;
   // If it fails there are bells enough, or nobody to hear them.
   (void)!::send(fd_, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -31,6 +31,9 @@ struct RingPair {
   Ring to_rank, from_rank;
   alignas(64) std::atomic<uint32_t> sleepers;      // threads of the rank that wait for bells from above
   alignas(64) std::atomic<uint32_t> hub_sleepers;  // those that wait for any of the ranks below it
+  // A bell is on its way to the rank, or from it, that nobody has heard yet: another one would tell nothing.
+  alignas(64) std::atomic<uint32_t> bell_to_rank;
+  alignas(64) std::atomic<uint32_t> bell_from_rank;
 };
 
 // Those of all ranks of a host.
@@ -49,16 +52,19 @@ struct RingEnd {
   // `rank` and `above` are places among the ranks of the host.
   static RingEnd of_hub(ControlRings& rings, int rank, int above) {
     RingPair& pair = rings.pair(rank);
-    return {&pair.to_rank, &pair.from_rank, &pair.sleepers, &rings.pair(above).hub_sleepers};
+    return {&pair.to_rank,      &pair.from_rank,     &pair.sleepers, &rings.pair(above).hub_sleepers,
+            &pair.bell_to_rank, &pair.bell_from_rank};
   }
   static RingEnd of_rank(ControlRings& rings, int rank, int above) {
     RingPair& pair = rings.pair(rank);
-    return {&pair.from_rank, &pair.to_rank, &rings.pair(above).hub_sleepers, &pair.sleepers};
+    return {&pair.from_rank, &pair.to_rank,        &rings.pair(above).hub_sleepers,
+            &pair.sleepers,  &pair.bell_from_rank, &pair.bell_to_rank};
   }
   explicit operator bool() const { return out != nullptr; }
 
   Ring *out = nullptr, *in = nullptr;
-  std::atomic<uint32_t>*others = nullptr, *mine = nullptr;  // sleepers
+  std::atomic<uint32_t>*others = nullptr, *mine = nullptr;       // sleepers
+  std::atomic<uint32_t>*bell_out = nullptr, *bell_in = nullptr;  // on their way
 };
 
 }  // namespace hvd::wire

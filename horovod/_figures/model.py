@@ -22,7 +22,7 @@ class Model:
         self._ranks: dict[int, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
         self._stacks: dict[int, dict[str, Any]] = {}
-        self._stalled: dict[int, float] = {}
+        self._stalled: dict[str, set[int]] = {}  # by the first tensor that waits, for whom
         self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
         # Of each rank the summaries of the last seconds: (time, summary)
         self._recent: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
@@ -53,10 +53,10 @@ class Model:
             for rank in event["ranks"]:
                 self._rank(rank).update(state="failed", what="its host was lost")
         elif name == "stall":
-            for missing in event.get("missing", ()):
-                self._stalled[int(missing["rank"])] = event["time"]
+            missing = {int(each["rank"]) for each in event.get("missing", ())}
+            self._stalled[_first_tensor(event)] = missing
         elif name == "stall_resolved":
-            self._stalled.clear()
+            self._stalled.pop(_first_tensor(event), None)  # others may still wait
         elif name == "stacks":
             self._stacks[int(event["rank"])] = dict(event)
         elif name == "job_end":
@@ -130,11 +130,12 @@ class Model:
             return max(0.0, float(new.get(name, 0)) - float(old.get(name, 0))) / seconds
 
         return {
-            "steps_per_second": rate("steps"),
+            "steps_per_second": rate("steps") if new.get("steps") else None,  # nobody marks them
             "bytes_per_second": rate("bytes"),
             "operations_per_second": rate("operations"),
             "exposed": min(1.0, rate("blocked_ns") / 1e9),
             "cpu": rate("cpu_ns") / 1e9,
+            "late": min(1.0, rate("late_ns") / 1e9),  # share of the time in which the others wait for it
         }
 
     def _shown(self, rank: int, now: float) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class Model:
         if recent:
             at, summary = recent[-1]
             shown |= {
-                "steps": summary.get("steps"),
+                "steps": summary.get("steps") or None,
                 "pending": summary.get("pending"),
                 "memory": summary.get("resident_bytes"),
                 "running": summary.get("running"),
@@ -156,9 +157,14 @@ class Model:
                 "blocked_seconds": float(summary.get("blocked_ns") or 0) / 1e9,
                 "dropped": summary.get("dropped"),
                 "age": now - at,
-                **{key: value for key, value in self._rates(rank).items() if key in ("exposed", "cpu")},
+                **{k: value for k, value in self._rates(rank).items() if k in ("exposed", "cpu", "late")},
             }
-        if shown["state"] == "running" and rank in self._stalled:
+        if shown["state"] == "running" and any(rank in each for each in self._stalled.values()):
             shown["state"] = "stalled"
             shown["what"] = "the others wait for it"
         return shown
+
+
+def _first_tensor(event: Mapping[str, Any]) -> str:
+    """The one that has waited for longest: all reports of a stall begin with it."""
+    return str(next(iter(event.get("tensors", ())), ""))

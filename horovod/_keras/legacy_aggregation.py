@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 
 class AggregationHelper:
-    """A view of a distributed optimizer's sums."""
+    """A view of a distributed optimizer's sums.
 
-    def __init__(self, distribution: TensorFlowDistribution) -> None:
+    `computed` is told when apply_gradients() of the optimizer is to leave gradients as they are.
+    """
+
+    def __init__(self, distribution: TensorFlowDistribution, computed: Callable[[], None]) -> None:
         self._distribution = distribution
+        self._computed = computed
         options = distribution.options
         self.backward_passes_per_step = options.backward_passes_per_step
         self.sparse_as_dense = options.sparse_as_dense
@@ -33,6 +37,7 @@ class AggregationHelper:
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Adds a pass. On every k-th one the sums of all ranks, else this rank's so far."""
+        self._computed()
         return self._distribution.aggregate(grads, vars)
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *_: Any) -> None:

@@ -3,7 +3,7 @@ Keras: tf_keras, or tf.keras up to TensorFlow 2.15."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod._keras.callable_list import CallableList
@@ -13,7 +13,7 @@ from horovod._keras.legacy_aggregation import AggregationHelper
 _Optimizer: Any = object  # stands for the optimizer's class, which comes next
 _COMPUTE = "compute_gradients"
 
-# An attribute of optimizers between compute_gradients() and apply_gradients()
+# An attribute of optimizers between compute_gradients() and apply_gradients(): whether that was eagerly
 _COMPUTED = "_horovod_computed"
 
 
@@ -40,7 +40,9 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
     def _agg_helper(self) -> AggregationHelper | None:
         """What sums several passes, under the name that programs know; None with one pass."""
         distribution: Any = distribution_of(self)
-        return AggregationHelper(distribution) if distribution.options.backward_passes_per_step > 1 else None
+        if distribution.options.backward_passes_per_step == 1:
+            return None
+        return AggregationHelper(distribution, self._horovod_note_computed)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As the optimizer's, with the gradients of all ranks: what is clipped then is the same
@@ -55,10 +57,16 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         if not pairs:
             return pairs
         gradients, variables = zip(*pairs, strict=True)
+        return list(zip(self._allreduce(gradients, variables), variables, strict=True))
+
+    def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        """What compute_gradients() does to the gradients,
+        for programs that have computed them in another way."""
         helper = self._agg_helper
-        reduce = distribution_of(self).reduce if helper is None else helper.compute_gradients
-        self.__dict__[_COMPUTED] = True
-        return list(zip(reduce(gradients, variables), variables, strict=True))
+        if helper is not None:
+            return helper.compute_gradients(grads, vars)
+        self._horovod_note_computed()
+        return distribution_of(self).reduce(grads, vars)
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
         """compute_gradients() under the older kind's name, which programs use with both kinds."""
@@ -73,7 +81,7 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         experimental_aggregate_gradients=False.
         """
         plain_apply = super().apply_gradients
-        computed = self.__dict__.get(_COMPUTED, False)
+        computed = _COMPUTED in self.__dict__
         pairs = self._horovod_marked(grads_and_vars)
         aggregated = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
             "experimental_aggregate_gradients", True
@@ -108,7 +116,7 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         return super()._aggregate_gradients(self._horovod_aggregated(grads_and_vars))
 
     def _horovod_aggregated(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
-        computed = self.__dict__.get(_COMPUTED, False)
+        computed = _COMPUTED in self.__dict__
         pairs = self._horovod_marked(grads_and_vars)
         distribution = distribution_of(self)
         fresh = any(gradient is not None and not distribution.is_reduced(gradient) for gradient, _ in pairs)
@@ -125,11 +133,20 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
     def _horovod_marked(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
         """The pairs; those made from what compute_gradients() gave are marked as reduced."""
         from horovod.tensorflow.gradient_marks import mark_reduced
+        from horovod.tensorflow.util import _executing_eagerly
 
         pairs = list(grads_and_vars)
-        if self.__dict__.pop(_COMPUTED, False):
+        if _COMPUTED in self.__dict__:
             mark_reduced(gradient for gradient, _ in pairs)
+            # A function that applies what was computed outside of it may be traced several times.
+            if _executing_eagerly() or not self.__dict__[_COMPUTED]:
+                del self.__dict__[_COMPUTED]
         return pairs
+
+    def _horovod_note_computed(self) -> None:
+        from horovod.tensorflow.util import _executing_eagerly
+
+        self.__dict__[_COMPUTED] = _executing_eagerly()
 
     def _horovod_create_variables(self, variables: Any) -> None:
         # Otherwise made in apply_gradients(), which is in a branch of the graph then.

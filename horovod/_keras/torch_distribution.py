@@ -9,14 +9,13 @@ import horovod.torch as hvd
 from horovod._keras.distribution import Apply
 from horovod._keras.grouped_distribution import GroupedDistribution
 from horovod.common.distributed_options import DistributedOptions
+from horovod.common.steps import end_step
 
 _MARK = "_horovod_reduced"
 
 
 class TorchDistribution(GroupedDistribution):
     """A distribution.Distribution for torch tensors."""
-
-    hvd = hvd
 
     def __init__(self, options: DistributedOptions, name: str) -> None:
         super().__init__(options, name)
@@ -29,6 +28,25 @@ class TorchDistribution(GroupedDistribution):
 
     def _mark(self, gradient: Any) -> None:
         setattr(gradient, _MARK, True)
+
+    def _allreduce(self, gradients: list[Any], name: str, ends_step: int) -> list[Any]:
+        options = self.options
+        reduced: list[Any] = hvd.grouped_allreduce(
+            gradients,
+            name=name,
+            compression=options.compression,
+            op=options.op,
+            process_set=options.process_set,
+            **options.factors(),
+        )
+        if ends_step:
+            end_step(ends_step)
+        return reduced
+
+    def _end_step_alone(self, gradients: list[Any], kind: int) -> list[Any]:
+        if kind:
+            end_step(kind)
+        return gradients
 
     def accumulate(
         self, gradients: Sequence[Any], variables: Sequence[Any], apply: Apply, skip: Callable[[], Any]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from horovod import _core
 from horovod.common.collectives import Collectives
+from horovod.common.session import for_collective
 
 Array = NDArray[Any]
 
@@ -39,6 +42,33 @@ def _address(array: Array) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
     except (TypeError, ValueError):  # read-only, empty, or bfloat16: four times slower, but always works
         return array.ctypes.data
+
+
+def shared_memory(size: int) -> _core.Memory | None:
+    """So many bytes that the ranks of this host reach of each other; None if there are none."""
+    return for_collective().engine.allocate_shared(size)
+
+
+def sizes_of(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Numpy's integers, too, whose product might wrap around."""
+    return tuple(operator.index(size) for size in (shape if isinstance(shape, Iterable) else (shape,)))
+
+
+def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DTypeLike = np.float32) -> Array:
+    """An array with any content, in memory that the ranks of a host reach of each other.
+
+    hvd.allreduce_() and its relatives, which work in place, copy nothing of such arrays and views
+    of them, and so are quicker, if they have 64 KiB or more, all ranks are on one host, and each
+    has its own there. In every other case they are arrays like others. A process forked from this
+    one shares them: what either writes, the other sees, and when this one lets go of them, the
+    other finds something else there.
+    """
+    kind = np.dtype(dtype)
+    sizes = sizes_of(shape)
+    memory = shared_memory(math.prod(sizes) * kind.itemsize)
+    if memory is None:
+        return np.empty(sizes, kind)
+    return np.asarray(memory).view(kind).reshape(sizes)
 
 
 class ArrayAdapter:

@@ -146,7 +146,8 @@ class HorovodBasics:
         return steps.marked(sessions.for_query().engine, name.encode())
 
     def mark_step(self, name: str = "step") -> None:
-        """A step of the training ends here. Optimizers do this themselves."""
+        """A step of the training ends here. Optimizers and tapes say so themselves: where this is called,
+        that does not count any more."""
         sessions.for_query().engine.mark(name.encode(), _core.MARK_STEP)
 
     def dump_stacks(self) -> dict[int, str]:

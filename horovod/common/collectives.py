@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
-from horovod.common.handles import Finished, Pending, table
+from horovod.common.handles import Finished, InPlace, Pending, table
 from horovod.common.process_sets import ProcessSet, global_process_set, id_of
 from horovod.common.session import Session, for_collective, state
 from horovod.common.util import num_rank_is_power_2, warn_deprecated
@@ -206,7 +206,7 @@ class Collectives(Generic[T]):
         prepared, source, target, result = self._prepared(
             tensor, name, op, prescale, postscale, engine, number, in_place
         )
-        pending = Pending(engine, lambda engine, number: result, (tensor, result))
+        pending = InPlace(engine, result, tensor)
         handle = table.add(pending)
         try:
             pending.number = prepared.submit(source, target)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from horovod._absent import ABSENT, sentence
+from horovod._absent import ABSENT, ABSENT_NAMES, sentence
 
 
 class Verdict(Enum):
@@ -264,11 +264,6 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     ),
     "horovod.runner.common.util.network": (
         _yes("get_local_host_addresses get_driver_ip filter_local_addresses resolve_host_address"),
-        _no(
-            "BasicService BasicClient Wire PingRequest PingResponse AckResponse",
-            "unpickled what came over the network: use horovodrun or `horovod.run()`, and "
-            "`hvd.broadcast_object()` between ranks",
-        ),
     ),
     "horovod.runner.common.util.safe_shell_exec": (
         _differs("execute", "also takes a list of words; writes no times"),
@@ -294,6 +289,8 @@ def entries() -> Iterator[Entry]:
     for module, rows in _TABLE.items():
         for names, verdict, text in rows:
             yield Entry(module, tuple(names.split()), verdict, text or sentence(f"{module}.{names}") or "")
+        for names, instead in ABSENT_NAMES.get(module, {}).items():
+            yield Entry(module, tuple(names.split()), Verdict.NO, instead)
     for module, instead in ABSENT.items():
         yield Entry(module, tuple(_ABSENT_NAMES.get(module, "").split()), Verdict.NO, instead)
 

@@ -53,7 +53,7 @@ def start(operation: Operation, leaves: Sequence[Any]) -> list[int]:
     for leaf in leaves:
         check_dtype(leaf, operation.word)
     arrays = [np.asarray(leaf) for leaf in leaves]
-    kind, name, op, root, prescale, postscale, process_set, splits, _ = operation
+    kind, name, op, root, prescale, postscale, process_set, splits, *_ = operation
     grouped = len(arrays) > 1
     if kind == _core.ALLREDUCE:
         return [_collectives.allreduce(arrays, name, op, prescale, postscale, process_set, grouped=grouped)]

@@ -107,6 +107,7 @@ def call(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any,
         postscale=np.float64(operation.postscale),
         process_set=np.int32(process_set),
         ranks=np.int32(0 if keeps_shape else operation.process_set.size() or 0),
+        ends_step=np.int32(operation.ends_step),
     )
     return after, outputs
 
@@ -133,6 +134,11 @@ def _shapes(operation: Operation, leaves: Sequence[Any]) -> list[tuple[tuple[int
     elif operation.kind == _core.REDUCESCATTER:
         counts = [count // size + (rank < count % size) for count in counts]
     return [((count, *leaf.shape[1:]), leaf) for count, leaf in zip(counts, leaves, strict=True)]
+
+
+def can_call() -> bool:
+    """Whether programs that are compiled here can call us, as those of a rank that is alone need not."""
+    return jax.default_backend() == "cpu" and jax.local_device_count() == 1
 
 
 def _check_devices(operation: Operation) -> None:

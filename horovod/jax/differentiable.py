@@ -15,6 +15,7 @@ import numpy as np
 
 from horovod import _core
 from horovod.common.basics import rank
+from horovod.common.steps import end_step
 from horovod.jax import arrays, compiled
 from horovod.jax.operation import Operation
 
@@ -40,6 +41,8 @@ def _collective(operation: Operation, number: Any, leaves: Sequence[Any]) -> tup
     if operation.name is None:  # its number must come after those of programs that still run
         compiled.wait_for_programs()
     results = arrays.finish(operation, arrays.start(operation, leaves))
+    if operation.ends_step:
+        end_step(operation.ends_step)
     return number, results if operation.splits is not None else results[: len(leaves)]
 
 

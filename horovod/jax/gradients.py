@@ -7,33 +7,67 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from horovod import _core
 from horovod.common.basics import Average
 from horovod.common.distributed_options import DistributedOptions, checked_groups, partition
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.steps import end_step, kind_named
+from horovod.jax import compiled
 from horovod.jax.compression import Compression
-from horovod.jax.ops import allreduce
+from horovod.jax.operation import Operation
+from horovod.jax.ops import compressed
+
+_DUE = "_horovod_due"  # an argument of update(): whether its result is used
+
+
+def allreduce_leaves(
+    leaves: Sequence[Any], name: str | None, options: DistributedOptions, ends_step: int = 0
+) -> list[Any]:
+    """The leaves of all ranks, in one operation; with it ends a step of this kind, if it is not 0."""
+    factors = options.factors()
+    how = Operation(
+        _core.ALLREDUCE,
+        name,
+        options.op,
+        0,
+        factors["prescale_factor"],
+        factors["postscale_factor"],
+        options.process_set,
+        ends_step=ends_step,
+    )
+    reduced: list[Any] = compressed(how, list(leaves), options.compression)
+    return reduced
 
 
 def _reduced(gradients: Any, options: DistributedOptions) -> Any:
     """The tree with the gradients of all ranks; on a rank that is not in the set, as it is."""
-    if not options.process_set.included():
-        return gradients
     leaves, structure = jax.tree.flatten(gradients)
+    kind = _kind_of(str(options.name), structure, tuple(jnp.shape(leaf) for leaf in leaves)) if leaves else 0
+    if not options.process_set.included():
+        # Nothing runs for it in a compiled program, so nothing tells of steps there.
+        if kind and not compiled.is_tracing(leaves):
+            end_step(kind)
+        return gradients
     parts = [range(len(leaves))] if options.groups is None else partition(leaves, options.groups)
     for number, part in enumerate(parts):
-        results = allreduce(
+        results = allreduce_leaves(
             [leaves[i] for i in part],
             # Always the same name, so that the engine knows it from the step before.
-            name=options.name if len(parts) == 1 else f"{options.name}.{number}",
-            compression=options.compression,
-            op=options.op,
-            process_set=options.process_set,
-            **options.factors(),
+            options.name if len(parts) == 1 else f"{options.name}.{number}",
+            options,
+            kind if number == len(parts) - 1 else 0,
         )
         for i, result in zip(part, results, strict=True):
             leaves[i] = result
     return jax.tree.unflatten(structure, leaves)
+
+
+@functools.lru_cache(maxsize=256)
+def _kind_of(name: str, structure: Any, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """The kind of step, by what is trained: parts of a model that are trained in turns are seldom alike."""
+    return kind_named(f"{name} {structure} {shapes}")
 
 
 def value_and_grad(
@@ -122,11 +156,26 @@ def DistributedOptimizer(
     inner = optax.with_extra_args_support(optimizer)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        return inner.update(_reduced(updates, options), state, params, **extra)
+        due = extra.pop(_DUE, True)
+        return inner.update(_reduced_if(due, updates, options), state, params, **extra)
 
     distributed = optax.GradientTransformationExtraArgs(inner.init, update)
     if backward_passes_per_step == 1:
         return distributed
-    return optax.MultiSteps(
+    passes = optax.MultiSteps(
         distributed, backward_passes_per_step, use_grad_mean=average_aggregated_gradients
-    ).gradient_transformation()
+    )
+
+    def update_passes(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        # It calls `update` in every pass, and but for the last one of a step forgets what comes of it.
+        extra[_DUE] = state.mini_step == backward_passes_per_step - 1
+        return passes.update(updates, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(passes.init, update_passes)
+
+
+def _reduced_if(due: Any, gradients: Any, options: DistributedOptions) -> Any:
+    """_reduced() on all ranks or on none: `due` may only be known when it runs."""
+    if isinstance(due, jax.core.Tracer):
+        return jax.lax.cond(due, lambda tree: _reduced(tree, options), lambda tree: tree, gradients)
+    return _reduced(gradients, options) if due else gradients

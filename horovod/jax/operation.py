@@ -28,6 +28,7 @@ class Operation(NamedTuple):
     process_set: ProcessSet = global_process_set
     splits: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None  # of the results, where they are known to differ from rank to rank
+    ends_step: int = 0  # not 0: the kind of step that ends with it, see steps.end_step()
 
     @property
     def word(self) -> str:
@@ -37,4 +38,4 @@ class Operation(NamedTuple):
     def gradient(self, **changes: object) -> Operation:
         """The operation on the way back: matched by name, too, if this one is."""
         name = None if self.name is None else f"{self.name}.grad"
-        return self._replace(name=name, **changes)  # type: ignore[arg-type]  # fields of this class
+        return self._replace(name=name, ends_step=0, **changes)  # type: ignore[arg-type]  # fields of this class

@@ -63,7 +63,7 @@ def allreduce(
     """The ranks' arrays combined element by element with `op` (default: Average)."""
     op = common.reduce_op(op, average)
     how = Operation(_core.ALLREDUCE, name, op, 0, prescale_factor, postscale_factor, process_set)
-    return _compressed(how, tensor, compression)
+    return compressed(how, tensor, compression)
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
@@ -108,7 +108,7 @@ def reducescatter(
     """This rank's rows of the combined arrays; the first ranks get one more if they don't divide evenly."""
     op = common.reduce_op(op, None)
     how = Operation(_core.REDUCESCATTER, name, op, 0, prescale_factor, postscale_factor, process_set)
-    return _compressed(how, tensor, compression)
+    return compressed(how, tensor, compression)
 
 
 grouped_allreduce = allreduce
@@ -234,17 +234,15 @@ def _run(how: Operation, tree: Any) -> Any:
     return rebuild(differentiable.run(how, leaves)) if leaves else tree
 
 
-def _compressed(how: Operation, tree: Any, compression: Any) -> Any:
+def compressed(how: Operation, tree: Any, compression: Any) -> Any:
+    """The results for what compression makes of the leaves."""
     leaves, rebuild = _flattened(tree)
     if not leaves:
         return tree
-    compressed = [compression.compress(leaf) for leaf in leaves]
-    results = differentiable.run(how, [leaf for leaf, _ in compressed])
+    pairs = [compression.compress(leaf) for leaf in leaves]
+    results = differentiable.run(how, [leaf for leaf, _ in pairs])
     return rebuild(
-        [
-            compression.decompress(result, context)
-            for result, (_, context) in zip(results, compressed, strict=True)
-        ]
+        [compression.decompress(result, context) for result, (_, context) in zip(results, pairs, strict=True)]
     )
 
 

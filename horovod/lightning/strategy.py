@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import horovod.torch as hvd
+from horovod.common.steps import end_step
 from horovod.lightning.gradients import Gradients
 from horovod.lightning.metrics import ranks_share_metrics
 
@@ -178,7 +179,9 @@ def _strategy_class(base: Any, environment_class: Any, rank_zero_only: Any) -> A
                     loss = hvd.allreduce(loss.detach())
                 return loss
 
-            return super().optimizer_step(optimizer, combined, model, **kwargs)
+            result = super().optimizer_step(optimizer, combined, model, **kwargs)
+            end_step(id(optimizer))
+            return result
 
         def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
             """The ranks' tensors combined; what is no tensor is returned as it is."""

@@ -10,6 +10,7 @@ from horovod.common.basics import Average
 from horovod.common.distributed_options import DistributedOptions, partition
 from horovod.common.handles import table
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.steps import end_step, kind_named
 from horovod.mxnet.adapter import NDArray
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.framework import mx
@@ -101,7 +102,10 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
     def _combine(self, index: Any, grad: Any) -> None:
         several = isinstance(index, list | tuple)
         pairs = zip(index, grad, strict=True) if several else [(index, grad)]
-        self._average([(str(number), gradient) for number, gradient in pairs])
+        named = [(str(number), gradient) for number, gradient in pairs]
+        self._average(named)
+        if named:  # one call for each weight: they take turns, so that the first one's are the steps
+            end_step(kind_named(f"{id(self)} {named[0][0]}"))
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
@@ -145,3 +149,4 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 if parameter.grad_req != "null"
             ]
         )
+        end_step(id(self))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from horovod.common.api import Api
-from horovod.common.arrays import Array, ArrayAdapter
+from horovod.common.arrays import Array, ArrayAdapter, empty
 from horovod.common.collectives import barrier, join
 from horovod.common.handles import table
 
@@ -26,6 +26,7 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "empty",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",

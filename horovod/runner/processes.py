@@ -64,12 +64,14 @@ def descendants(root: int, exclude: Collection[int] = ()) -> dict[int, int]:
         try:
             with open(f"/proc/{entry}/stat", "rb") as file:
                 # The name, in parentheses, may contain anything: look behind the last one.
-                state, parent, group = file.read().rpartition(b")")[2].split(None, 3)[:3]
+                fields = file.read().rpartition(b")")[2].split()
+                state, parent, group, *_, threads = fields[:18]
         except (OSError, ValueError):
             continue  # it ended meanwhile
         pid = int(entry)
         children.setdefault(int(parent), []).append(pid)
-        if state not in (b"Z", b"X"):
+        # The state is the first thread's, and the others may take longer to end.
+        if state not in (b"Z", b"X") or int(threads) > 1:
             groups[pid] = int(group)
     found: dict[int, int] = {}
     queue = [root]

@@ -91,7 +91,8 @@ def drawn(snapshot: Snapshot) -> Group:
     rates = snapshot["rates"]
     figures = [f"{job.get('np', '?')} ranks", state]
     if rates:
-        figures.append(f"{rates['steps_per_second']:.2f} steps/s")
+        if rates["steps_per_second"] is not None:
+            figures.append(f"{rates['steps_per_second']:.2f} steps/s")
         figures.append(f"{rates['bytes_per_second'] / 1e6:.1f} MB/s")
         figures.append(f"exposed {100 * rates['exposed']:.0f} %")
     table = Table(box=None, pad_edge=False)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from horovod.common import distributed_options
 from horovod.common.distributed_options import DistributedOptions, Groups
-from horovod.tensorflow import place_ops
+from horovod.tensorflow import place_ops, step_ends
 from horovod.tensorflow.reductions import allreduce, allreduce_dense, divide_by_size, grouped_allreduce
 from horovod.tensorflow.util import _executing_eagerly, device, elastic, tf_variable
 from horovod.tensorflow.xla import compiling
@@ -39,6 +39,7 @@ class GradientReduction:
         gradients: Sequence[Any],
         variables: Sequence[Any] | None = None,
         use_generic_names: bool = False,
+        ends_step: bool = True,
     ) -> list[Any]:
         """The reduced gradients in the same order.
 
@@ -46,6 +47,8 @@ class GradientReduction:
 
         `variables` are those that the gradients belong to; needed if `groups` names variables.
         Every rank must have None at the same places.
+
+        `ends_step`: this is what a step of the training needs it for, if there are variables.
         """
         gradients = list(gradients)
         present = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -71,7 +74,7 @@ class GradientReduction:
 
         for i, value in zip(present, self._where_needed(reduce, inputs), strict=True):
             gradients[i] = value
-        return gradients
+        return step_ends.ending(step_ends.kind_of(self.name, variables) if ends_step else 0, gradients)
 
     def _where_needed(self, reduce: Callable[[], list[Any]], inputs: list[Any]) -> list[Any]:
         """Without other ranks in the set the gradients stay as they are."""
@@ -231,13 +234,16 @@ class LocalVariables:
         gradients: Sequence[Any],
         variables: Sequence[Any],
         use_generic_names: bool = False,
+        ends_step: bool = True,
     ) -> list[Any]:
         """All gradients in order: the local ones scaled, the others reduced."""
         shared = [i for i, variable in enumerate(variables) if variable not in self]
         results = list(gradients)
         for i in set(range(len(results))) - set(shared):
             results[i] = self.scaled(results[i])
-        reduced = reduction([gradients[i] for i in shared], [variables[i] for i in shared], use_generic_names)
+        reduced = reduction(
+            [gradients[i] for i in shared], [variables[i] for i in shared], use_generic_names, ends_step
+        )
         for i, value in zip(shared, reduced, strict=True):
             results[i] = value
         return results

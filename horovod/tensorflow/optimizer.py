@@ -15,6 +15,7 @@ from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, _variable
 from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables, checked_groups
 from horovod.tensorflow.reductions import allreduce
+from horovod.tensorflow.step_ends import ending, kind_of
 from horovod.tensorflow.util import _executing_eagerly
 
 _Optimizer: Any = tf.compat.v1.train.Optimizer
@@ -128,16 +129,21 @@ class _DistributedAdasumOptimizer(_Wrapper):
             tf.control_dependencies([] if after is None else [after]),
             tf.name_scope(f"{self._name}_Allreduce"),
         ):
-            assigned = []
-            for variable, start in zip(variables, starts, strict=True):
-                delta = tf.identity(variable) - start
-                combined = allreduce(
-                    delta,
+            changes = [tf.identity(v) - start for v, start in zip(variables, starts, strict=True)]
+            combined = [
+                allreduce(
+                    change,
                     device_dense=self._options.device_dense,
                     compression=self._options.compression,
                     op=Adasum,
                 )
-                assigned.append(variable.assign(start + combined, read_value=False))
+                for change in changes
+            ]
+            combined = ending(kind_of(self._name, variables), combined)
+            assigned = [
+                variable.assign(start + change, read_value=False)
+                for variable, start, change in zip(variables, starts, combined, strict=True)
+            ]
             return None if _executing_eagerly() else tf.group(*assigned)
 
 

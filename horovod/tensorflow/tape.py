@@ -12,6 +12,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_marks import mark_reduced
 from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables, checked_groups
+from horovod.tensorflow.step_ends import variables_among
 
 
 class _Distributed:
@@ -19,6 +20,16 @@ class _Distributed:
 
     _reduction: GradientReduction
     _local: LocalVariables
+    _ended_step = False  # with what has been recorded: gradients of several losses are of one step
+
+    def __enter__(self) -> Any:
+        self._ended_step = False
+        return super().__enter__()  # type: ignore[misc]
+
+    def reset(self) -> None:
+        """As the tape's."""
+        self._ended_step = False
+        super().reset()  # type: ignore[misc]
 
     def register_local_source(self, source: Any) -> None:
         """Leaves the gradients of a variable on this rank."""
@@ -39,8 +50,13 @@ class _Distributed:
         )
         flat_sources = tf.nest.flatten(sources)
         reduced = self._local.reduce_others(
-            self._reduction, tf.nest.flatten(gradients), flat_sources, use_generic_names
+            self._reduction,
+            tf.nest.flatten(gradients),
+            flat_sources,
+            use_generic_names,
+            ends_step=not self._ended_step,
         )
+        self._ended_step = self._ended_step or bool(variables_among(flat_sources))
         return tf.nest.pack_sequence_as(sources, mark_reduced(reduced))
 
     def get_local_and_global_gradients(

@@ -18,7 +18,7 @@ from tensorflow.python.ops import control_flow_util
 from horovod import _core
 from horovod.tensorflow.library import register_xla
 
-_TARGET = "horovod_collective"
+_TARGET, _END_STEP_TARGET = "horovod_collective", "horovod_end_step"
 # Elements that are only moved travel as others of the same size.
 _MOVED_AS = {"uint32": "int32", "uint64": "int64"}
 
@@ -69,10 +69,12 @@ def _registered() -> bool:
     return register_xla()
 
 
-def _on_cpu(tensors: Sequence[Any]) -> bool:
-    """Whether the program has placed the function, or what it computes here, on a CPU."""
+def for_gpu(tensors: Sequence[Any] = ()) -> bool:
+    """Whether XLA compiles for a GPU: there is one, and the program has placed neither the function nor
+    the tensors on a CPU."""
     places = [context.context().device_name or "", *(tensor.device for tensor in tensors)]
-    return any("CPU" in place.upper() for place in places)
+    on_cpu = any("CPU" in place.upper() for place in places)
+    return not on_cpu and bool(tf.config.list_logical_devices("GPU"))
 
 
 def call(
@@ -91,7 +93,7 @@ def call(
             f"TensorFlow {tf.__version__} lets no function that XLA compiles call Horovod: leave "
             "jit_compile=True out (Keras: compile(jit_compile=False))"
         )
-    if tf.config.list_logical_devices("GPU") and not _on_cpu(tensors):
+    if for_gpu(tensors):
         raise NotImplementedError(
             f"{operation.op_type}: functions that XLA compiles for a GPU can't call Horovod: leave "
             "jit_compile=True out. Keras compiles by default where there is a GPU: give "
@@ -110,9 +112,29 @@ def call(
     return list(differentiable(*tensors))
 
 
+def end_step(kind: int) -> None:
+    """A step of the training ends after the calls before; see steps.end_step()."""
+    # Else there was no such call, as this rank is alone, and this need not be one either.
+    if _registered() and not for_gpu() and not tf.config.list_logical_devices("TPU"):
+        _in_order([], _END_STEP_TARGET, str(kind), [tf.int32], [[]])
+
+
 def _custom_call(
     operation: Operation, tensors: Sequence[Any], name: str, shapes: Sequence[Sequence[int]]
 ) -> list[Any]:
+    name = tf.compat.v1.get_default_graph().unique_name(name)
+    description = _description(operation, tensors, shapes, name)
+    return _in_order(tensors, _TARGET, description, [tensor.dtype for tensor in tensors], shapes)
+
+
+def _in_order(
+    tensors: Sequence[Any],
+    target: str,
+    description: str,
+    dtypes: Sequence[Any],
+    shapes: Sequence[Sequence[int]],
+) -> list[Any]:
+    """The results of a call, which comes after those that were made before in the same graph."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     graph = tf.compat.v1.get_default_graph()
@@ -121,10 +143,10 @@ def _custom_call(
         before = tf.zeros([], tf.int32)
     outputs = gen_xla_ops.xla_custom_call_v2(
         operands=[*tensors, before],
-        call_target_name=_TARGET,
-        backend_config=_description(operation, tensors, shapes, graph.unique_name(name)),
+        call_target_name=target,
+        backend_config=description,
         has_side_effect=True,
-        result_dtypes=[*(tensor.dtype for tensor in tensors), tf.int32],
+        result_dtypes=[*dtypes, tf.int32],
         result_shapes=[*map(tf.TensorShape, shapes), tf.TensorShape([])],
     )
     graph._horovod_last_call = outputs[-1]

@@ -11,6 +11,8 @@ MOST = 3
 _WORTH = 0.03  # of a step: what costs less is not mentioned
 _SYSTEMATIC = 0.6  # of all waiting for late ranks is for one
 _IDLE = 0.5  # of its compute time: a processor that works less waits for something
+_CROWDED = 0.1  # of a step: who waits longer for a processor has too many threads beside it
+_SLOW_LINK = 0.4  # of its interface's speed: a network that is slower is worth a look
 
 
 class Advice(NamedTuple):
@@ -75,20 +77,66 @@ def _input(result: Result) -> Finding:
     )
 
 
-def _waiting(result: Result) -> Finding:
+def _idle(result: Result) -> float | None:
+    """How much of the time between communication the processors work, if that is little on all ranks."""
     shares = [each.cpu for each in result.ranks if each.cpu is not None]
     if len(shares) < len(result.ranks) or max(shares) >= _IDLE:
         return None
-    if all(each.data is not None for each in result.ranks):
-        return None  # known better
     found = slowest(result)
     if found is not None and found[1] and result.charged[found[0]] > _WORTH * result.step:
         return None  # one rank, not all
-    mean = sum(shares) / len(shares)
+    return sum(shares) / len(shares)
+
+
+def _waited(result: Result) -> float:
+    """For a processor, on average."""
+    return sum(each.waited for each in result.ranks) / len(result.ranks)
+
+
+def _crowded_out(result: Result, idle: float) -> bool:
+    """Whether waiting for a processor is most of it."""
+    return _waited(result) > 0.5 * (1 - idle) * result.parts["compute"]
+
+
+def _waiting(result: Result) -> Finding:
+    mean = _idle(result)
+    if mean is None or _crowded_out(result, mean):
+        return None
+    if all(each.data is not None for each in result.ranks):
+        return None  # known better
     return (1 - mean) * result.parts["compute"], (
-        f"The processors work only {100 * mean:.0f} % of the time between communication: other programs "
-        "use them, or the ranks wait, perhaps for data (put the loader into "
-        "\"with hvd.trace('data'):\" to know)."
+        f"The processors work only {100 * mean:.0f} % of the time between communication: the ranks wait, "
+        "perhaps for data (put the loader into \"with hvd.trace('data'):\" to know)."
+    )
+
+
+def _other_programs(result: Result) -> Finding:
+    mean = _idle(result)
+    if mean is None or not _crowded_out(result, mean):
+        return None
+    return _waited(result), (
+        f"The ranks wait {_waited(result) / 1e6:.3g} ms a step for a processor that other programs use: keep "
+        "these away, or start fewer ranks."
+    )
+
+
+def _processors(result: Result) -> Finding:
+    """Only waiting that the ranks cause each other: what else runs there is not theirs to change."""
+    waited = {host: [each.waited for each in result.ranks if each.host == host] for host in result.full}
+    if not waited:
+        return None
+    host, each = max(waited.items(), key=lambda item: sum(item[1]) / len(item[1]))
+    mean, count = sum(each) / len(each), result.full[host]
+    if mean < _CROWDED * result.step:
+        return None  # the engine's threads, and the system's, need a moment, too
+    remedy = (
+        f"let each compute with fewer threads (OMP_NUM_THREADS={count // len(each)})"
+        if count >= len(each)
+        else "start fewer ranks there"
+    )
+    return mean, (
+        f"The ranks of {host} keep its {count} processor{'s' if count > 1 else ''} busy and wait "
+        f"{mean / 1e6:.3g} ms a step for one: {remedy}."
     )
 
 
@@ -100,7 +148,8 @@ def _small(result: Result) -> Finding:
     cost = min(exposed, result.small_seconds * (1 - 2 / result.small))
     return cost, (
         f"{result.small:.0f} operations a step have at most 64 KiB: submit tensors before waiting for the "
-        "first (allreduce_async, grouped_allreduce), so that they are fused, or use larger buckets."
+        f"first (allreduce_async, grouped_allreduce), so that they are fused (about {cost / 1e6:.3g} ms less "
+        "a step), or use larger buckets."
     )
 
 
@@ -112,6 +161,16 @@ def _network(result: Result) -> Finding:
         f"The network carries {result.step_bytes / 1e6:.1f} MB a step at {rate:.3g} GB/s: compress "
         "(hvd.Compression.fp16 halves it), accumulate gradients over several batches, or use a quicker "
         "interface (--network-interfaces)."
+    )
+
+
+def _link(result: Result) -> Finding:
+    if not result.link or not 0 < result.network < _SLOW_LINK * result.link:
+        return None
+    return result.parts["transfer"], (
+        f"Between hosts only {100 * result.network / result.link:.0f} % of the {result.link / 1e9:.3g} GB/s "
+        "of the interface are used while data is exchanged: look at what else is on the network, and what "
+        "horovodrun --doctor says of it."
     )
 
 
@@ -139,8 +198,11 @@ RULES: dict[str, Callable[[Result], Finding]] = {
     "imbalance": _imbalance,
     "input": _input,
     "idle": _waiting,
+    "processors": _processors,
+    "other programs": _other_programs,
     "small operations": _small,
     "network": _network,
+    "link": _link,
     "memory": _memory,
     "new names": _names,
 }

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 
 from horovod.timeline import steps as stepping
 from horovod.timeline.clocks import HostClock
+from horovod.timeline.folds import Knowledge, RankFolds, shares
 from horovod.timeline.records import NETWORK
-from horovod.timeline.trace import Key, Operation, RankTrace
+from horovod.timeline.trace import Fold, Key, Operation, RankTrace
 
 PARTS = ("compute", "late", "queue", "control", "transfer")
 SMALL = 64 << 10  # bytes of an operation whose time is that of messages, not of data
 _CLASSES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
 _CLASS_NAMES = ("≤ 4 KiB", "≤ 64 KiB", "≤ 1 MiB", "≤ 16 MiB", "≤ 256 MiB", "> 256 MiB")
+_FULL = 0.9  # of the processors' time: who has to wait for one then, waits for the ranks
 _NAMED = 0.02  # of a step: less lag than this makes nobody the last
 
 ALLREDUCE = 0  # its kind
@@ -42,6 +44,7 @@ class RankResult:
     hidden: float
     cpu: float | None  # share of its own compute time in which the processor worked for it
     data: float | None  # in marks named "data"; None without such marks
+    waited: float  # of its main thread, for a processor
 
 
 @dataclass
@@ -72,7 +75,9 @@ class Result:
     copy: float = 0.0  # what the slowest rank copies at, for comparison
     network: float = 0.0  # what a host sends while it exchanges with others
     link: float = 0.0  # what the slowest host's interface could
+    network_share: float = 0.0  # of a step, in which that host exchanges with others
     dropped: int = 0
+    full: dict[str, int] = field(default_factory=dict)  # hosts that the ranks keep busy, their processors
     lost: list[int] = field(default_factory=list)  # ranks whose records end in the middle
 
 
@@ -83,25 +88,33 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
     count = min((len(each) for each in spans.values()), default=0)
     if count == 0:
         raise ValueError(found_by if found_by.startswith("no step") else "less than two steps were recorded")
-    arrivals = traces[min(traces)].arrivals
+    first = min(traces)
+    arrivals, knowledge = traces[first].arrivals, Knowledge(traces[first])
+    folds = {rank: RankFolds(knowledge, trace) for rank, trace in traces.items()}
     results: list[RankResult] = []
     charged: dict[int, list[float]] = {rank: [0.0] * count for rank in traces}
     waited: Counter[str] = Counter()
     to_zero = {rank: clocks[trace.host] for rank, trace in traces.items()}
     blocked = {rank: _union([(w.begin, w.end) for w in trace.waits]) for rank, trace in traces.items()}
     for rank, trace in traces.items():
-        account = _Account(trace, to_zero[rank], arrivals)
+        account = _Account(trace, to_zero[rank], arrivals, folds[rank])
         span = spans[rank]
         total = account.count(span)
         for key, begin, end, index in account.late:
             culprit = _culprit(key, arrivals, rank)
-            if culprit is None:
+            if key is None or culprit is None:
                 continue
             # A rank that was blocked itself meanwhile is a victim, too.
             lag = end - begin
             clock, other = to_zero[rank], to_zero[culprit]
             here = (clock(begin) - other.offset(begin), clock(end) - other.offset(end))
-            charged[culprit][index] += max(0.0, lag - _overlap(blocked[culprit], here))
+            excuse = _overlap(blocked[culprit], here) + folds[culprit].blocked(*here, key)
+            charged[culprit][index] += max(0.0, lag - excuse)
+        for wait in folds[rank].waits:
+            fold = wait.fold
+            for index, (begin, end) in shares(fold.begin, fold.end, span[:count]):
+                for culprit, lag in wait.blamed.items():
+                    charged[culprit][index] += lag * (end - begin) / (fold.end - fold.begin)
         waited.update(account.by_name)
         results.append(
             RankResult(
@@ -111,8 +124,16 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
                 account.hidden / count,
                 _cpu(trace, span, total["compute"]),
                 _data(trace, span),
+                _waited(trace, span),
             )
         )
+    for number, fold in enumerate(knowledge.folds):
+        caused = sum(known.caused for known in fold.ranks.values())
+        # Of what a rank has caused only that counts in which somebody was blocked.
+        part = sum(each.late[number] for each in folds.values()) / caused if caused else 0.0
+        for index, (begin, end) in shares(fold.begin, fold.end, spans[first][:count]):
+            for rank, known in fold.ranks.items():
+                charged[rank][index] += part * known.caused * (end - begin) / (fold.end - fold.begin)
     mean = _means(results)
     step = sum(mean[part] for part in PARTS)
     others = max(1, len(traces) - 1)
@@ -134,9 +155,10 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
         transport=transport,
         dropped=sum(trace.dropped for trace in traces.values()),
         lost=[rank for rank, trace in traces.items() if trace.torn],
+        full=_full(traces, spans),
         top=[(name, value / count / len(traces)) for name, value in waited.most_common(5)],
     )
-    _look_at_operations(result, traces[min(traces)], spans[min(traces)], len(traces))
+    _look_at_operations(result, traces[first], spans[first], len(traces))
     _look_at_speeds(result, traces, spans)
     return result
 
@@ -157,8 +179,15 @@ def _culprit(key: Key | None, arrivals: Mapping[Key, object], rank: int) -> int 
 class _Account:
     """The exposed time of one rank, moment by moment."""
 
-    def __init__(self, trace: RankTrace, clock: HostClock, arrivals: Mapping[Key, object]) -> None:
+    def __init__(
+        self,
+        trace: RankTrace,
+        clock: HostClock,
+        arrivals: Mapping[Key, object],
+        folded: RankFolds,
+    ) -> None:
         self._trace = trace
+        self._folded = folded
         self._clock = clock
         self._arrivals = arrivals
         self._runs = _union([(op.begin, op.end) for op in trace.operations.values() if op.end is not None])
@@ -190,13 +219,29 @@ class _Account:
                     exposed += piece[1] - piece[0]
             total["compute"] += end - begin - exposed
             self.hidden += max(0.0, _overlap(flight, (begin, end)) - exposed)
+        self._count_folds(span, _union([wait[:2] for wait in waits]), total)
         return total
+
+    def _count_folds(
+        self, span: Sequence[Interval], waits: Sequence[Interval], total: dict[str, float]
+    ) -> None:
+        """Another thread may have waited meanwhile; that was counted."""
+        for wait in self._folded.waits:
+            fold = wait.fold
+            pieces = [piece for _, piece in shares(fold.begin, fold.end, span)]
+            free = sum(end - begin - _overlap(waits, (begin, end)) for begin, end in pieces)
+            share = free / (fold.end - fold.begin)
+            for part, value in wait.parts.items():
+                total[part] += share * value
+            total["compute"] -= share * fold.exposed
+            self.hidden += share * wait.hidden
+            self.by_name[fold.name] += int(share * fold.exposed)
 
     def _waits(self, span: Sequence[Interval]) -> list[tuple[float, float, str, Key | None]]:
         """Blocked time without overlap. Adapters with callbacks have no waits: from the last submit
         of a step to its last end."""
         result: list[tuple[float, float, str, Key | None]] = []
-        if self._trace.waits:
+        if self._trace.waits or self._folded.waits:
             until = float("-inf")
             for wait in self._trace.waits:
                 if wait.end > until:
@@ -232,6 +277,8 @@ class _Account:
 
     def _moments(self, key: Key | None) -> Interval:
         """When the last rank had the operation and when it was released, by this rank's clock."""
+        if key in self._folded.moments:
+            return self._folded.moments[key]
         arrival = self._arrivals.get(key) if key is not None else None
         ready = getattr(arrival, "ready", {})
         if not ready:
@@ -242,13 +289,43 @@ class _Account:
 
 def _cpu(trace: RankTrace, span: Sequence[Interval], compute: float) -> float | None:
     """Of the compute time; waiting costs little of the processor's."""
-    samples = sorted([(step.time, step.cpu) for step in trace.steps] + [*trace.processor])
-    if len(samples) < 2 or compute <= 0:
+    used = _used(trace, span)
+    return None if used is None or compute <= 0 else used / compute
+
+
+def _used(trace: RankTrace, span: Sequence[Interval]) -> float | None:
+    """What all its threads used of the processors."""
+    samples = [(step.time, step.cpu) for step in trace.steps]
+    samples = sorted(samples + [(sample.time, sample.cpu) for sample in trace.processor])
+    if len(samples) < 2:
         return None
     begin, end = span[0][0], span[-1][1]
     if samples[-1][0] <= begin or samples[0][0] >= end:
         return None
-    return max(0.0, _between(samples, end) - _between(samples, begin)) / compute
+    return max(0.0, _between(samples, end) - _between(samples, begin))
+
+
+def _waited(trace: RankTrace, span: Sequence[Interval]) -> float:
+    samples = sorted((sample.time, sample.waited) for sample in trace.processor)
+    if len(samples) < 2:
+        return 0.0
+    return max(0.0, _between(samples, span[-1][1]) - _between(samples, span[0][0])) / len(span)
+
+
+def _full(traces: Mapping[int, RankTrace], spans: Spans) -> dict[str, int]:
+    """Where the ranks themselves, not other programs, leave no processor idle."""
+    found: dict[str, int] = {}
+    for host in dict.fromkeys(trace.host for trace in traces.values()):
+        here = {rank: trace for rank, trace in traces.items() if trace.host == host}
+        count = len(frozenset().union(*(trace.processors for trace in here.values())))
+        count = min([count, *(trace.quota for trace in here.values() if trace.quota)])
+        shares = [
+            (_used(trace, spans[rank]) or 0.0) / (spans[rank][-1][1] - spans[rank][0][0])
+            for rank, trace in here.items()
+        ]
+        if count and sum(shares) > _FULL * count:
+            found[host] = count
+    return found
 
 
 def _between(samples: Sequence[tuple[int, int]], time: float) -> float:
@@ -270,34 +347,56 @@ def _data(trace: RankTrace, span: Sequence[Interval]) -> float | None:
 def _look_at_operations(result: Result, trace: RankTrace, span: Sequence[Interval], size: int) -> None:
     begin, end = span[0][0], span[-1][1]
     chosen = [op for op in trace.operations.values() if op.end is not None and begin <= op.begin < end]
-    if not chosen:
+    folds = [(fold, _times_within(fold, begin, end)) for fold in trace.folds]
+    folded = sum(times for _, times in folds)
+    if not chosen and not folded:
         return
     count = len(span)
-    result.operations = len(chosen) / count
-    result.tensors = sum(len(op.tensors) for op in chosen) / count
-    result.step_bytes = sum(op.bytes for op in chosen) / count
+    result.operations = (len(chosen) + folded) / count
+    result.tensors = (sum(len(op.tensors) for op in chosen) + folded) / count
+    every = [(op.bytes, (op.end or 0) - op.begin, 1) for op in chosen]
+    every += [(fold.bytes, fold.sums.get("run", 0) // fold.count, times) for fold, times in folds if times]
+    result.step_bytes = sum(amount * times for amount, _, times in every) / count
     result.operation_bytes = result.step_bytes / result.operations
     small = [op for op in chosen if op.bytes <= SMALL]
-    result.small = len(small) / count
+    result.small = (len(small) + folded) / count
     # From the end of the one before it, at least: what a message costs besides its data.
     ordered = sorted(chosen, key=lambda op: op.begin)
     gaps: dict[Key, float] = {}
     for before, after in itertools.pairwise(ordered):
         submit = after.submit if after.submit is not None else after.begin
         gaps[after.key] = max(0.0, after.begin - max(before.end or 0, submit))
-    result.small_seconds = sum(gaps.get(op.key, 0.0) + (op.end or 0) - op.begin for op in small) / count
-    by_class: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for op in chosen:
-        by_class[bisect_left(_CLASSES, op.bytes)].append((op.bytes, (op.end or 0) - op.begin))
+    seconds = sum(gaps.get(op.key, 0.0) + (op.end or 0) - op.begin for op in small)
+    seconds += sum(fold.sums.get("flight", 0) * times / fold.count for fold, times in folds)
+    result.small_seconds = seconds / count
+    by_class: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for each in every:
+        by_class[bisect_left(_CLASSES, each[0])].append(each)
     factor = 2 * (size - 1) / size
-    for index, each in sorted(by_class.items()):
-        seconds = sum(time for _, time in each) / 1e9
-        rate = factor * sum(amount for amount, _ in each) / seconds / 1e9 if seconds else 0.0
-        result.classes.append(
-            (_CLASS_NAMES[index], len(each), statistics.median(t for _, t in each) / 1e6, rate)
-        )
+    for index, alike in sorted(by_class.items()):
+        seconds = sum(time * times for _, time, times in alike) / 1e9
+        rate = factor * sum(amount * times for amount, _, times in alike) / seconds / 1e9 if seconds else 0.0
+        median = _median([(time, times) for _, time, times in alike])
+        number = sum(times for *_, times in alike)
+        result.classes.append((_CLASS_NAMES[index], number, median / 1e6, rate))
     names = Counter(tensor.name for op in trace.operations.values() for tensor in op.tensors)
+    for fold in trace.folds:
+        names[fold.name] += fold.count
     result.once = sum(1 for each in names.values() if each == 1) / max(1, len(names))
+
+
+def _times_within(fold: Fold, begin: float, end: float) -> int:
+    """How many of its operations are in this time, as if at even distances."""
+    inside = max(0.0, min(end, fold.end) - max(begin, fold.begin))
+    return round(fold.count * inside / (fold.end - fold.begin))
+
+
+def _median(values: Sequence[tuple[int, int]]) -> float:
+    """Of values that come so many times."""
+    ordered = sorted(values)
+    ends = list(itertools.accumulate(times for _, times in ordered))
+    low, high = (bisect_right(ends, (ends[-1] + extra) // 2) for extra in (-1, 0))
+    return (ordered[low][0] + ordered[high][0]) / 2
 
 
 def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Spans) -> None:
@@ -310,12 +409,13 @@ def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Span
         factor = 2 * (len(traces) - 1) / len(traces)
         result.bus = factor * sum(op.bytes for op in runs) / seconds if seconds else 0.0
         return
-    rates = []
+    rates: list[Interval] = []  # with the share of a step
     for host in result.hosts:
-        sent, busy = 0.0, []
+        sent, steps, busy = 0.0, 0.0, []
         for rank, trace in traces.items():
             if trace.host != host:
                 continue
+            steps = spans[rank][-1][1] - spans[rank][0][0]
             for op in _large(trace, spans[rank]):
                 phases = [each for each in op.phases if each[0] == NETWORK]
                 if not op.phases:  # a rank on each host: all of it is network
@@ -324,8 +424,8 @@ def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Span
                 busy += [(float(begin), float(end)) for _, begin, end, _ in phases]
         seconds = sum(end - begin for begin, end in _union(busy)) / 1e9
         if seconds:
-            rates.append(sent / seconds)
-    result.network = min(rates, default=0.0)
+            rates.append((sent / seconds, min(1.0, 1e9 * seconds / steps)))
+    result.network, result.network_share = min(rates, default=(0.0, 0.0))
 
 
 def _large(trace: RankTrace, span: Sequence[Interval]) -> list[Operation]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from horovod.timeline.merge import World
-from horovod.timeline.records import ALGORITHMS, KINDS, NETWORK, PHASES
-from horovod.timeline.trace import Key, Operation, RankTrace
+from horovod.timeline.records import ALGORITHMS, DTYPES, KINDS, NETWORK, PHASES
+from horovod.timeline.trace import Fold, Key, Operation, RankTrace
 
 _LANES = ("step", "application", "engine", "network", "waiting for ranks", "marks")
 _LATE = 200_000.0  # ns: less is not shown as waiting for a rank
@@ -66,6 +66,7 @@ class Layout:
             "pid": pid,
             "tid": pid * 10,
             "ts": round(max(0.0, begin), 3),
+            **({"args": {"reason": world.reason}} if world.reason else {}),
         }
 
     def _ranks_of(self, trace: RankTrace) -> str:
@@ -154,6 +155,7 @@ class _Rank:
         yield from self._operations()
         yield from self._waiting_for_ranks()
         yield from self._marks()
+        yield from self._failure()
 
     def _steps(self) -> Iterator[Event]:
         before: int | None = None
@@ -165,16 +167,25 @@ class _Rank:
     def _waits(self) -> Iterator[Event]:
         """Of several threads only what is not covered by another: a lane has no room for two."""
         until = float("-inf")
-        for wait in self._trace.waits:
-            begin = max(until, wait.begin)
-            if wait.end > begin and self._shown(begin, wait.end):
-                yield self._slice(1, f"wait {wait.name}", begin, wait.end)
-            until = max(until, wait.end)
+        waits = [(wait.begin, wait.end, wait.name) for wait in self._trace.waits]
+        waits += [(fold.begin, fold.end, f"{fold.name} ({fold.count} times)") for fold in self._trace.folds]
+        for start, end, name in sorted(waits):
+            begin = max(until, start)
+            if end > begin and self._shown(begin, end):
+                yield self._slice(1, f"wait {name}", begin, end)
+            until = max(until, end)
 
     def _operations(self) -> Iterator[Event]:
         until = float("-inf")
         flight: list[tuple[float, int]] = []
-        for op in sorted(self._trace.operations.values(), key=lambda each: each.begin):
+        every: list[Operation | Fold] = [*self._trace.operations.values(), *self._trace.folds]
+        for op in sorted(every, key=lambda each: each.begin):
+            if isinstance(op, Fold):
+                begin = max(until, op.begin)
+                if op.end > begin and self._shown(begin, op.end):
+                    yield self._fold(op, begin)
+                    until = op.end
+                continue
             end = op.end if op.end is not None else self._trace.last
             begin = max(until, op.begin)
             if end <= begin or not self._shown(begin, end):
@@ -198,6 +209,33 @@ class _Rank:
             total += change
             yield self._counter("bytes in flight", time, {"bytes": total})
 
+    def _fold(self, fold: Fold, begin: float) -> Event:
+        """One slice for all of them."""
+        each = fold.sums.get("whole", 0) / fold.count
+        about = {
+            "tensor": fold.name,
+            "count": fold.count,
+            "bytes": fold.bytes,
+            "mean_us": round(each / 1000, 3),
+            "longest_us": round(fold.longest / 1000, 3),
+            "world": self._number,
+        }
+        return self._slice(2, f"{kind_name(fold.kind)} ({fold.count} times)", begin, fold.end, **about)
+
+    def _failure(self) -> Iterator[Event]:
+        """Where the rank's records end because of one."""
+        if not self._trace.reason and not self._trace.torn:
+            return
+        yield {
+            "ph": "i",
+            "s": "p",
+            "name": "failure" if self._trace.reason else "the records end here",
+            "pid": self._pid,
+            "tid": self._pid * 10 + 1,
+            "ts": self._ts(self._trace.last),
+            **({"args": {"reason": self._trace.reason}} if self._trace.reason else {}),
+        }
+
     def _counter(self, name: str, time: float, values: dict[str, float]) -> Event:
         return {"ph": "C", "name": name, "pid": self._pid, "ts": self._ts(time), "args": values}
 
@@ -209,6 +247,7 @@ class _Rank:
             "tensor": first,
             "tensors": len(op.tensors),
             "bytes": op.bytes,
+            **({"dtype": DTYPES[known.dtype]} if known is not None and known.dtype < len(DTYPES) else {}),
             "shape": list(known.shape) if known is not None else [],
             **({"algorithm": algorithm} if algorithm else {}),
             "operation": f"{op.key.set}.{op.key.generation}.{op.key.number}",

@@ -91,13 +91,19 @@ def _from_merged(data: bytes, path: Path) -> list[Part]:
 
 
 def write_merged(
-    contents: Mapping[str, bytes], target: Path, window: tuple[int, int] | None = None
+    contents: Mapping[str, bytes],
+    target: Path,
+    window: tuple[int, int] | None = None,
+    reasons: Mapping[int, str] | None = None,
 ) -> list[World]:
     """Merges part files, given by name and content, into ``target``; compressed if it ends in .gz.
 
+    ``reasons`` tells why each generation of an elastic job has come.
     The target is replaced in one moment: whoever has the old file open keeps it. PartError, OSError.
     """
     parts = [part for name, data in contents.items() for part in _read(data, name, name)]
+    for part in parts:
+        part.header["reason"] = (reasons or {}).get(part.header.get("generation", 0), "")
     worlds = merged(parts)
     embedded: dict[str, Any] = {
         "version": 1,

@@ -1,7 +1,8 @@
 """Part files: what the core of one rank has recorded, as it lies in the file.
 
-A part file is a magic word and blocks, each with its length and checksum. It may end in the middle
-of one: then its rank was killed, and what came before counts. Numbers are little-endian.
+A part file is a magic word and blocks, each with its length and checksum. It may end before the last
+one, or in the middle of one: then its rank was killed, and what came before counts. Numbers are
+little-endian.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ HEADER, NAMES, RECORDS, END = 1, 2, 3, 4
 SUBMIT, READY, RELEASE, RUN_BEGIN, TENSOR, RUN_END = range(1, 7)
 PHASE, _, WAIT_BEGIN, WAIT_END, STEP = range(7, 12)
 MARK_BEGIN, MARK_END, MARK, CLOCK, WORLD, CYCLE, FAILED, DROPPED, ABORT, PROCESSOR = range(12, 22)
+FOLD, FOLD_TIME, FOLD_RANK = range(22, 25)
+# Which time a FOLD_TIME sums up, by its `extra`; csrc/engine/record.h tells what they mean.
+FOLD_TIMES = ("whole", "run", "flight", "before", "transfer", "after", "queue")
 
 KINDS = (
     "ALLREDUCE",
@@ -31,8 +35,24 @@ KINDS = (
     "ADD_PROCESS_SET",
     "REMOVE_PROCESS_SET",
 )
+# By the numbers of csrc/hvd.h.
+DTYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "bool",
+    "complex64",
+    "complex128",
+)
 # By the numbers of csrc/comm/course.h, which tells what they mean; nothing: no data moved.
-ALGORITHMS = ("", "once", "pipelined", "whole", "shared", "direct", "relayed", "hosts", "blocks")
+ALGORITHMS = ("", "once", "pipelined", "whole", "shared", "direct", "relayed", "hosts", "blocks", "in place")
 PHASES = ("", "within the host", "network", "share out")
 NETWORK = 2
 
@@ -81,7 +101,7 @@ class Part:
     records: list[Record] = field(default_factory=list)
     dropped: int = 0
     reason: str = ""  # of the abort that ended it
-    torn: bool = False  # it ends in the middle: its rank was killed
+    torn: bool = False  # it has no end: its rank was killed
 
     @property
     def rank(self) -> int:
@@ -113,7 +133,7 @@ def read_parts(data: bytes, source: str) -> list[Part]:
             header = json.loads(payload)
             if header.get("version") != 1:
                 raise PartError(f"{source} has version {header.get('version')}, this program reads version 1")
-            parts.append(Part(header))
+            parts.append(Part(header, torn=True))
         elif not parts:
             raise PartError(f"{source} does not begin with a header")
         elif kind == NAMES:
@@ -124,6 +144,7 @@ def read_parts(data: bytes, source: str) -> list[Part]:
         elif kind == END:
             end = json.loads(payload)
             parts[-1].dropped, parts[-1].reason = int(end.get("dropped", 0)), str(end.get("reason", ""))
+            parts[-1].torn = False
     return parts
 
 

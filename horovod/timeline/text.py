@@ -7,6 +7,8 @@ from typing import Any
 from horovod.timeline.advice import Advice, advise, slowest
 from horovod.timeline.breakdown import PARTS, Result
 
+_FULL = 0.8  # of an interface's speed: headers and other traffic need the rest
+
 
 def ms(ns: float) -> str:
     """Milliseconds with as many digits as they are worth."""
@@ -58,7 +60,9 @@ def _speed(result: Result) -> str:
     """How quick large operations were, and what could be."""
     if result.network:
         best = f" of {result.link / 1e9:.3g} ({result.link * 8 / 1e9:.3g} Gbit/s)" if result.link else ""
-        return f"Between hosts {result.network / 1e9:.3g} GB/s{best}."
+        full = f": the network is at its limit during {100 * result.network_share:.0f} % of a step"
+        at_limit = result.link and result.network > _FULL * result.link
+        return f"Between hosts {result.network / 1e9:.3g} GB/s{best}{full if at_limit else ''}."
     if result.bus and result.copy:
         return (
             f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank, which copies memory at "
@@ -133,6 +137,7 @@ def as_json(result: Result) -> dict[str, Any]:
             "copy": result.copy,
             "network": result.network,
             "link": result.link,
+            "network_share": result.network_share,
         },
         "ranks": [
             {
@@ -142,6 +147,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "hidden": each.hidden / 1e9,
                 "cpu": each.cpu,
                 "data": None if each.data is None else each.data / 1e9,
+                "waited_for_processor": each.waited / 1e9,
             }
             for each in result.ranks
         ],

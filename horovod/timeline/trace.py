@@ -75,10 +75,12 @@ class Step(NamedTuple):
 
 
 class ProcessorSample(NamedTuple):
-    """What all threads of the process have used of the processors until then, ns."""
+    """What all threads of the process have used of the processors until then, and how long the main
+    one had to wait for a processor; ns."""
 
     time: int
     cpu: int
+    waited: int
 
 
 class Mark(NamedTuple):
@@ -98,6 +100,36 @@ class ClockSample(NamedTuple):
     round_trip: int
 
 
+class FoldedRank(NamedTuple):
+    """What rank 0 knows of a rank in a fold; ns."""
+
+    last: int  # in how many of the operations it was the last
+    waited: int  # for the last one
+    caused: int  # what the others waited for it, together
+
+
+@dataclass
+class Fold:
+    """Small operations of one name that this rank waited for one after the other."""
+
+    key: Key  # of the first; the others have the numbers that follow
+    count: int
+    name: str
+    kind: int
+    algorithm: int
+    bytes: int  # of each
+    begin: int  # of the first
+    end: int  # of the last
+    sums: dict[str, int] = field(default_factory=dict)  # of FOLD_TIMES; ns
+    longest: int = 0  # of them
+    ranks: dict[int, FoldedRank] = field(default_factory=dict)  # rank 0 only
+
+    @property
+    def exposed(self) -> int:
+        """In which the application was blocked."""
+        return sum(self.sums.get(each, 0) for each in ("before", "transfer", "after"))
+
+
 @dataclass
 class RankTrace:
     """What one rank did."""
@@ -108,6 +140,7 @@ class RankTrace:
     first: int  # time of the first and the last record
     last: int
     operations: dict[Key, Operation] = field(default_factory=dict)
+    folds: list[Fold] = field(default_factory=list)  # of operations that are not among the others
     submits: list[tuple[int, str, int]] = field(default_factory=list)  # time, name, bytes
     waits: list[Wait] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -121,6 +154,13 @@ class RankTrace:
     torn: bool = False
     copy_speed: int = 0  # bytes a second from memory to memory; 0: not known
     link_speed: int = 0  # bits a second of its host's fastest interface; 0: not known
+    processors: frozenset[int] = frozenset()  # that it may use; none: not known
+    quota: int = 0  # what its cgroup may use of them; 0: all
+
+    @property
+    def count(self) -> int:
+        """Of the operations, folded or not."""
+        return len(self.operations) + sum(fold.count for fold in self.folds)
 
 
 class _Builder:
@@ -140,6 +180,8 @@ class _Builder:
             torn=part.torn,
             copy_speed=int(header.get("copy_speed", 0)),
             link_speed=int(header.get("link_speed", 0)),
+            processors=_numbers(str(header.get("processors", ""))),
+            quota=int(header.get("quota", 0)),
         )
         self._submitted: dict[int, int] = {}  # by handle, when
         self._running: Operation | None = None
@@ -166,6 +208,9 @@ class _Builder:
             r.CLOCK: self._clock,
             r.DROPPED: self._dropped,
             r.PROCESSOR: self._processor,
+            r.FOLD: self._fold,
+            r.FOLD_TIME: self._fold_time,
+            r.FOLD_RANK: self._fold_rank,
         }
         for record in self._part.records:
             handler = handlers.get(record.kind)
@@ -260,7 +305,31 @@ class _Builder:
             self.trace.dropped += record.argument
 
     def _processor(self, record: Record) -> None:
-        self.trace.processor.append(ProcessorSample(record.time, record.argument))
+        self.trace.processor.append(ProcessorSample(record.time, record.argument, record.bytes))
+
+    def _fold(self, record: Record) -> None:
+        count, length = record.argument >> 32, record.argument & 0xFFFFFFFF
+        algorithm, kind = record.extra >> 8, record.extra & 0xFF
+        about = (self._key(record), count, self._text(record), kind, algorithm, record.bytes)
+        self.trace.folds.append(Fold(*about, record.time, record.time + length))
+
+    def _fold_time(self, record: Record) -> None:
+        if self.trace.folds and record.extra < len(r.FOLD_TIMES):
+            which = r.FOLD_TIMES[record.extra]
+            self.trace.folds[-1].sums[which] = record.bytes
+            if which == "whole":
+                self.trace.folds[-1].longest = record.argument
+
+    def _fold_rank(self, record: Record) -> None:
+        if self.trace.folds:
+            known = FoldedRank(record.operation, record.bytes, record.argument)
+            self.trace.folds[-1].ranks[record.extra] = known
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """Those of a list as "0-3,8"."""
+    ranges = [piece.split("-") for piece in text.split(",") if piece]
+    return frozenset(number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1))
 
 
 def build(part: Part) -> RankTrace:

@@ -14,6 +14,7 @@ from horovod.torch.functions import (
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    empty,
 )
 from horovod.torch.ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer
@@ -32,6 +33,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "elastic",
+    "empty",
     "mpi_ops",
     "sparse_allreduce_async",
 ]

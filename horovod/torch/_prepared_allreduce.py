@@ -12,15 +12,11 @@ import torch
 from torch.autograd.graph import increment_version
 
 from horovod import _core
-from horovod.common.handles import Pending, table
+from horovod.common.handles import InPlace, table
 from horovod.common.process_sets import ProcessSet, id_of
 from horovod.common.session import for_collective
 from horovod.errors import HorovodInternalError
 from horovod.torch.adapter import TorchAdapter
-
-
-def _done(engine: _core.Engine, handle: int) -> None:
-    """The result is in the gradient already."""
 
 
 class PreparedAllreduce:
@@ -59,7 +55,7 @@ class PreparedAllreduce:
             or self._process_set.process_set_id != self._number
         ):
             self._prepare(engine, gradient)
-        pending = Pending(engine, _done, (gradient, self._prepared))
+        pending = InPlace(engine, None, (gradient, self._prepared))
         handle = table.add(pending)
         try:
             address = gradient.data_ptr()

@@ -3,16 +3,38 @@ parameters, optimizer state and objects on all ranks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from horovod.common.arrays import shared_memory, sizes_of
 from horovod.common.objects import allgather_object, broadcast_object
 from horovod.torch.ops import broadcast_async_, synchronize
 from horovod.torch.state import broadcast_optimizer_state
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "empty",
+]
+
+
+def empty(size: SupportsIndex | Iterable[SupportsIndex], dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor on the CPU with any content, in memory that the ranks of a host reach of each other.
+
+    What horovod.numpy.empty() says of arrays holds for it.
+    """
+    sizes = sizes_of(size)
+    memory = shared_memory(math.prod(sizes) * dtype.itemsize)
+    if memory is None:
+        return torch.empty(sizes, dtype=dtype)
+    return torch.from_numpy(np.asarray(memory)).view(dtype).view(sizes)
 
 
 def broadcast_parameters(

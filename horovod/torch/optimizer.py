@@ -18,7 +18,7 @@ from horovod.common.collectives import check_adasum
 from horovod.common.distributed_options import DistributedOptions, check_passes, checked_groups
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.session import for_query
-from horovod.common.steps import mark_step
+from horovod.common.steps import end_step
 from horovod.torch._adasum_step import AdasumStep
 from horovod.torch._gradient_reducer import GradientReducer
 from horovod.torch._parameter_names import name_parameters, split_evenly, unnamed, with_singles
@@ -226,7 +226,7 @@ def _reducing_class(base: type[Any]) -> type[Any]:
                 )
             self._synchronized = False
             result = super().step(*args, **kwargs)
-            mark_step()
+            end_step(id(self))
             return result
 
         @functools.wraps(base.zero_grad)
@@ -301,7 +301,7 @@ def _adasum_class(base: type[Any]) -> type[Any]:
         @functools.wraps(base.step)
         def step(self, *args: Any, **kwargs: Any) -> Any:
             result = self._horovod.run(functools.partial(super().step, *args, **kwargs))
-            mark_step()
+            end_step(id(self))
             return result
 
         def synchronize(self) -> None:

@@ -205,6 +205,6 @@ def test_the_first_of_many_on_a_host_has_patience(told_by: str, monkeypatch: pyt
             peer_timeout=3.0,
             process_sets=[],
             scope="s",
-            shm_bytes=lambda size: 0,
+            shm_bytes=lambda size: (),
         )
     assert joins[0]["peer_timeout"] == 10.0

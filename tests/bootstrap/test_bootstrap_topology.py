@@ -61,7 +61,7 @@ def test_other_transports_have_no_groups() -> None:
             peer_timeout=1,
             process_sets=[],
             scope="",
-            shm_bytes=lambda size: 1,
+            shm_bytes=lambda size: (1,),
         )
 
 

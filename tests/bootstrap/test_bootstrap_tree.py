@@ -10,9 +10,16 @@ import pytest
 from horovod._bootstrap.world.tree import FAN_OUT, neighbours_of, parents_of
 
 
-def test_on_one_host_rank_0_is_above_all() -> None:
+def test_on_one_host_rank_0_is_above_all_unless_they_are_many() -> None:
     assert parents_of([0]) == [0]
-    assert parents_of([0] * 200) == [0] * 200
+    assert parents_of([0] * (FAN_OUT + 1)) == [0] * (FAN_OUT + 1)
+    assert parents_of([0] * 9, fan_out=4) == [0, 0, 1, 0, 3, 3, 0, 6, 6]
+
+
+def test_128_ranks_on_one_host_take_two_steps_with_twelve_below_each_at_most() -> None:
+    parents = parents_of([0] * 128)
+    assert all(parents[parents[rank]] == 0 for rank in range(128))
+    assert max(Counter(parents[1:]).values()) == 12
 
 
 def test_leaders_are_the_first_ranks_of_their_hosts() -> None:
@@ -39,6 +46,8 @@ def test_every_layout_is_a_tree_with_few_below_each(size: int, fan_out: int) -> 
         assert all(parent < rank for rank, parent in enumerate(parents[1:], 1))
         elsewhere = Counter(parents[rank] for rank in range(1, size) if layout[rank] != layout[parents[rank]])
         assert all(count <= fan_out for count in elsewhere.values())
+        together = Counter(parents[rank] for rank in range(1, size) if layout[rank] == layout[parents[rank]])
+        assert all(count <= fan_out for count in together.values())
         # Between hosts only leaders talk.
         first = {host: layout.index(host) for host in layout}
         for rank in range(size):

@@ -95,7 +95,7 @@ def test_who_offers_memory_checks_the_user_too(monkeypatch: pytest.MonkeyPatch) 
     with Builder(identity, 10, 3, "scope") as builder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(b"\0horovod-test-" + os.urandom(8).hex().encode())
         listener.listen()
-        builder.key, builder.memory = KEY, shared_memory.create(4096)
+        builder.key, builder.memory = KEY, shared_memory.create([4096])
         builder._open_listeners([listener], [(CONTROL, 1)])
         monkeypatch.setattr("horovod._bootstrap.world.builder.os.geteuid", lambda: 12345)
         opened: list[socket.socket] = []
@@ -163,7 +163,7 @@ def test_misuse(change: dict[str, object], text: str) -> None:
             Identity(0, 2, 0, 2, 0, 1, "here", ("127.0.0.1", 1), KEY),
             process_sets=[],
             scope="",
-            shm_bytes=lambda size: 1,
+            shm_bytes=lambda size: (1,),
             **arguments,  # type: ignore[arg-type]
         )
 

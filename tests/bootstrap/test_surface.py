@@ -98,7 +98,7 @@ def test_on_one_machine_the_launcher_listens_on_loopback_only() -> None:
 
 def test_nobody_can_change_the_size_of_shared_memory() -> None:
     """Access beyond its end would kill the others."""
-    memory = shared_memory.create(8192)
+    memory = shared_memory.create([8192])
     for size in (0, 4096, 16384):
         with pytest.raises(PermissionError):
             os.ftruncate(memory, size)

@@ -11,7 +11,7 @@ import warnings
 import pytest
 from util_paths import ROOT
 
-from horovod.common.config import KNOBS, Config, Knob, read
+from horovod.common.config import KNOBS, Config, Knob, read, without_effect
 from horovod.common.config.reference import page
 
 BY_ENV = {knob.env: knob for knob in KNOBS}
@@ -79,12 +79,11 @@ def test_empty_means_unset() -> None:
         ("HOROVOD_FUSION_THRESHOLD", "64MB", "an integer >= 0"),
         ("HOROVOD_FUSION_THRESHOLD", "-1", "an integer >= 0"),
         ("HOROVOD_FUSION_THRESHOLD", "1_000", "an integer >= 0"),
-        ("HOROVOD_FUSION_THRESHOLD", "1.0", "an integer >= 0"),
-        ("HOROVOD_CYCLE_TIME", "nan", "a number >= 0"),
-        ("HOROVOD_CYCLE_TIME", "inf", "a number >= 0"),
+        ("HOROVOD_FUSION_THRESHOLD", "-1.0", "an integer >= 0"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "nan", "a number >= 0"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "inf", "a number >= 0"),
         ("HOROVOD_PEER_TIMEOUT_SECONDS", "0.2", "a number > 0.2"),
-        ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.5", "a number from 0 to 1"),
-        ("HOROVOD_ELASTIC", "2", "1/0, true/false, yes/no or on/off"),
+        ("HOROVOD_ELASTIC", "2x", "1/0, true/false, yes/no or on/off"),
         ("HOROVOD_TRANSPORT", "rdma", "one of auto, shm, tcp"),
         ("HOROVOD_THREAD_AFFINITY", "1,,2", "a comma list of integers >= 0"),
         ("HOROVOD_THREAD_AFFINITY", "-1", "a comma list of integers >= 0"),
@@ -106,6 +105,29 @@ def test_unknown_log_level_means_the_default(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert read({"HOROVOD_LOG_LEVEL": text, "HOROVOD_RANK": "1"}).log_level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "value", "shown"),
+    [
+        ("HOROVOD_ELASTIC", "2", True, "1"),
+        ("HOROVOD_ELASTIC", "-1", False, "0"),
+        ("HOROVOD_FUSION_THRESHOLD", "67108864.0", 67108864, "67108864"),
+        ("HOROVOD_CACHE_CAPACITY", "12.", 12, "12"),
+        ("HOROVOD_CYCLE_TIME", "5ms", 1.0, "1.0"),  # nothing depends on it
+        ("HOROVOD_NUM_NCCL_STREAMS", "two", 1, "1"),
+        ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.5", 0.8, "0.8"),
+    ],
+)
+def test_values_that_the_original_took(env: str, text: str, value: object, shown: str) -> None:
+    with pytest.warns(UserWarning, match=rf"{env}='{text}' is not valid: .*; {shown} is used"):
+        assert getattr(read({env: text}), BY_ENV[env].name) == value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert getattr(read({env: text, "HOROVOD_RANK": "1"}), BY_ENV[env].name) == value
+        assert without_effect({env: text}) == []
+    with pytest.raises(ValueError, match="is not valid"):  # a flag or the config file
+        BY_ENV[env].parse(text, "--flag")
 
 
 def test_config_is_frozen() -> None:

@@ -41,7 +41,7 @@ for _ in range(200):
     begin = time.perf_counter()
     hvd.metrics()
     times.append(time.perf_counter() - begin)
-assert min(times) < 20e-6, min(times)
+assert min(times) < 1e-4, min(times)
 if hvd.rank() == 0:
     deadline = time.monotonic() + 30
     while sorted(hvd.metrics(all_ranks=True)["ranks"]) != [0, 1]:

@@ -23,6 +23,28 @@ _FRAMEWORKS = {
     "horovod.mxnet": "mxnet.base",  # tests/mxnet could be taken for a package
 }
 
+# Of the original's packages; those of horovod.ray and horovod.spark go by their package.
+_MODULES = {
+    "horovod.common": "basics elastic exceptions process_sets util",
+    "horovod.data": "data_loader_base",
+    "horovod.keras": "callbacks elastic",
+    "horovod.runner": "gloo_run js_run launch mpi_run run_task task_fn",
+    "horovod.runner.common.service": "compute_service driver_service task_service",
+    "horovod.runner.common.util": "codec config_parser env host_hash hosts network safe_shell_exec secret "
+    "settings timeout tiny_shell_exec",
+    "horovod.runner.driver": "driver_service",
+    "horovod.runner.elastic": "constants discovery driver registration rendezvous settings worker",
+    "horovod.runner.http": "http_client http_server",
+    "horovod.runner.task": "task_service",
+    "horovod.runner.util": "cache lsf network remote streams threads",
+    "horovod.tensorflow": "compression elastic functions gradient_aggregation gradient_aggregation_eager "
+    "mpi_lib mpi_ops sync_batch_norm util",
+    "horovod.tensorflow.data": "compute_service compute_worker",
+    "horovod.tensorflow.keras": "callbacks elastic",
+    "horovod.torch": "compression elastic functions mpi_lib mpi_lib_v2 mpi_ops optimizer sync_batch_norm",
+    "horovod.torch.elastic": "sampler state",
+}
+
 TABLE = list(names.entries())
 THERE = [entry for entry in TABLE if entry.module not in _absent.ABSENT]
 
@@ -70,6 +92,17 @@ def test_what_is_not_there(module: str) -> None:
         with pytest.raises(ImportError, match=text) as caught:
             importlib.import_module(name)
         assert not isinstance(caught.value, ModuleNotFoundError)
+
+
+@pytest.mark.parametrize("package", _MODULES)
+def test_modules_of_the_original(package: str) -> None:
+    """Nobody is left alone with a ModuleNotFoundError."""
+    need_framework(package)
+    for module in _MODULES[package].split():
+        try:
+            importlib.import_module(f"{package}.{module}")
+        except ImportError as error:
+            assert " is not there: " in str(error), error
 
 
 def test_from_a_package() -> None:

@@ -173,8 +173,12 @@ def test_jobs_one_after_the_other(tmp_path: Path) -> None:
     for expected in ("search", "profile"):
         flags = ["-np", "2", "--autotune", "--autotune-log-file", str(log)]
         environ = {"HOROVOD_AUTOTUNE_PROFILE": str(kept)}
-        done = horovodrun(*flags, sys.executable, "-c", PROGRAM, env=environ)
+        events = tmp_path / f"{expected}.jsonl"
+        done = horovodrun(*flags, "--event-log", str(events), sys.executable, "-c", PROGRAM, env=environ)
         assert done.returncode == 0, done.stderr
+        told = [json.loads(each) for each in events.read_text().splitlines()]
+        (end,) = [each for each in told if each["event"] == "autotune"]
+        assert end["state"] == "finished" and f"horovod: autotune: {end['text']}\n" in done.stderr
         assert "horovod: autotune: " in done.stderr
         (line,) = [line for line in done.stdout.splitlines() if "tuning " in line]
         status = json.loads(line.partition("tuning ")[2])

@@ -96,6 +96,7 @@ def test_functions_are_those_of_the_header() -> None:
     native_only = {
         "hvd_run_default",
         "hvd_submit_default",
+        "hvd_end_step_default",
         "hvd_help_default",
         "hvd_default_place",
         "hvd_default_process_set",

@@ -50,7 +50,7 @@ LAW: dict[str, set[str]] = {
     "horovod.torch": _COMMON,
     "horovod.mxnet": _COMMON,
     "horovod.jax": _COMMON,
-    "horovod.lightning": {"horovod.torch"},
+    "horovod.lightning": {"horovod.torch", "horovod.common"},
     "horovod.tensorflow": _NUMPY,
     "horovod._keras": {"horovod.torch", "horovod.tensorflow", "horovod.jax", *_NUMPY},
     "horovod.keras": {"horovod._keras", *_COMMON},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,34 @@ def test_without_stacks(tmp_path: Path) -> None:
     assert "has waited" in outcome.output and "late.py:" not in outcome.output, outcome.output
 
 
+STUCK = """
+import sys, time
+import horovod.numpy as hvd
+
+def stuck_here():
+    time.sleep(100)
+
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 1:
+    stuck_here()
+hvd.barrier()
+"""
+
+
+def test_the_end_tells_where_all_ranks_are(tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "60", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1"}
+    outcome = launch(2, tmp_path / "stuck.py", timeout=120, **limits)
+    assert outcome.code != 0
+    before, _, after = outcome.output.partition("The job ends because of this; where the ranks are:")
+    assert "Rank 1 " not in before, outcome.output
+    for rank, places in ((0, r".* barrier <-"), (1, r"\S*stuck\.py:\d+ stuck_here <-")):
+        line = rf"Rank {rank} MainThread: {places} \S*stuck\.py:\d+ <module>"
+        assert re.search(line, after), outcome.output
+    assert "has waited for rank(s) 1 for more than 1 seconds" in after
+
+
 ON_DEMAND = """
 import json, sys
 import horovod.numpy as hvd
@@ -133,7 +162,7 @@ ENDS = """
 import os, sys, threading
 import horovod.numpy as hvd
 
-for _ in range(100):
+for _ in range(300):
     hvd.init()
     hvd.shutdown()
 assert [t.name for t in threading.enumerate()] == ["MainThread"], threading.enumerate()
@@ -175,6 +204,27 @@ def test_a_signal_that_can_not_be_used(value: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode != 0 and "HOROVOD_STACK_SIGNAL" in done.stderr
+
+
+@pytest.mark.parametrize(("value", "caught"), [("", True), ("SIGRTMIN+3", True), ("none", False)])
+def test_which_signal_is_caught(value: str, caught: bool) -> None:
+    """For ranks whose Python can't answer."""
+    program = (
+        "import horovod.numpy as hvd; hvd.init(); "
+        "print(next(line for line in open('/proc/self/status') if line.startswith('SigCgt')).split()[1])"
+    )
+    environment = {**os.environ, **({"HOROVOD_STACK_SIGNAL": value} if value else {})}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    number = signal.SIGRTMIN + (3 if value == "SIGRTMIN+3" else 9)
+    assert bool(int(done.stdout, 16) >> (number - 1) & 1) == caught
 
 
 @pytest.mark.parametrize(("value", "said"), [("1", True), ("0", False)])

@@ -1,6 +1,7 @@
 """The timeline through the API: rank 0 writes a trace that any JSON reader takes."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -51,6 +52,43 @@ def test_started_and_stopped(tmp_path: Path) -> None:
         assert "allreduce.traced" in text and "at last" not in text
         for word in ("NEGOTIATE_ALLREDUCE", '"ALLREDUCE"', "CYCLE_START"):
             assert word in text, word
+
+
+WATCHED = """
+import json, sys, time
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+hvd.start_timeline(sys.argv[1], mark_cycles=True)
+if hvd.rank() == 0:
+    assert json.load(open(sys.argv[1])) is not None
+hvd.allreduce(np.ones(3), name="test_allreduce")
+words = ["allreduce.test_allreduce", "NEGOTIATE_ALLREDUCE", '"ALLREDUCE"', "CYCLE_START"]
+begin = time.monotonic()
+while hvd.rank() == 0:
+    text = open(sys.argv[1]).read()
+    json.loads(text)  # whole at any time
+    if all(word in text for word in words):
+        print("there after", time.monotonic() - begin)
+        break
+    assert time.monotonic() < begin + 20, text
+hvd.barrier()
+"""
+
+
+def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    """Scripts for the original look 0.1 s after an operation; a busy machine may need longer."""
+    (tmp_path / "train.py").write_text(WATCHED)
+    for _ in range(5):
+        outcome = launch(
+            2, tmp_path / "train.py", tmp_path / "trace.json", timeout=120, HOROVOD_TIMELINE="DYNAMIC"
+        )
+        assert outcome.code == 0, outcome.output
+        (seconds,) = re.findall(r"there after (\S+)", outcome.output)
+        if float(seconds) < 0.1:
+            return
+    raise AssertionError(f"the last one of five took {seconds} s")
 
 
 def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:

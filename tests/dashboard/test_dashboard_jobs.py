@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from runner_util import Launcher, horovodrun
 
 from horovod._bootstrap.rendezvous.server import RendezvousServer
+from horovod._figures.door import CLIENTS
 from horovod.runner.cli.observing import TOKEN, Observer
 from horovod.runner.launcher.event_log import EventLog
 from horovod.runner.launcher.job_record import JobRecord
@@ -36,6 +38,16 @@ def wait_here():
 
 hvd.init()
 wait_here()
+"""
+
+
+NAMES = """
+operations_total tensors_total bytes_total network_bytes_total blocked_seconds_total late_seconds_total
+last_ready_total cache_hits_total cache_misses_total cache_evictions_total steps_total samples_total
+stalls_total resets_total failures_total trace_dropped_total
+operation_seconds negotiation_seconds queue_seconds step_seconds tensors_per_operation
+up info pending_operations stalled_operations exposed_ratio bus_bytes_per_second peer_rtt_seconds
+clock_offset_seconds cpu_ratio resident_bytes
 """
 
 
@@ -98,6 +110,69 @@ def test_figures_stacks_and_the_end(tmp_path: Path) -> None:
     assert names.index("world") < names.index("stacks") < names.index("signal") < names.index("job_end")
     assert events[-1]["steps"] > 0 and events[-1]["bytes"] > 0
     assert job.url.path.strip("/") not in file.read_text()  # the token
+
+
+def test_clients_that_stand_still_do_not_delay_the_job(tmp_path: Path) -> None:
+    job = Watched(tmp_path)
+    still = []
+    for _ in range(CLIENTS - 2):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # soon full
+        client.connect((job.url.hostname, job.url.port))
+        client.sendall(f"GET {job.url.path}/events HTTP/1.1\r\nHost: {job.url.netloc}\r\n\r\n".encode())
+        still.append(client)
+    before = job.wait_for(lambda s: all(rank.get("steps") for rank in s["ranks"]))
+    steps = before["ranks"][0]["steps"]
+    job.wait_for(lambda s: s["ranks"][0]["steps"] > steps + 50)
+    job.launcher.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert job.launcher.finish().returncode == 143
+    assert time.monotonic() - began < 20  # as without them, on a busy machine
+    for client in still:
+        client.close()
+
+
+LATE = """
+import time
+import horovod.numpy as hvd
+
+def late():
+    time.sleep(4)
+
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 1:
+    late()
+hvd.barrier()
+time.sleep(3)  # rank 0 looks every second
+"""
+
+
+def test_a_stall_is_in_the_log_and_in_the_report(tmp_path: Path) -> None:
+    log, page = tmp_path / "events.jsonl", tmp_path / "report.html"
+    flags = ["-np", "2", "--event-log", str(log), "--report", str(page)]
+    env = {"XDG_STATE_HOME": str(tmp_path), "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
+    result = horovodrun(*flags, sys.executable, "-c", LATE, env=env)
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    first = next(event for event in events if event["event"] == "stall")
+    over = next(event for event in events if event["event"] == "stall_resolved")
+    assert [missing["rank"] for missing in first["missing"]] == [1] and first["ready"] == [0]
+    assert first["tensors"] == over["tensors"] and first["seconds"] >= 1
+    assert "<string>:6 late <- <string>:11 <module>" in first["text"]
+    assert events.index(first) < events.index(over) and "goes on" in over["text"]
+    assert "goes on, after it had waited" in page.read_text()
+
+
+def test_an_address_that_others_reach_is_warned_of(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    for address, reached in (("0.0.0.0:0", True), ("127.0.0.2:0", False)):
+        result = horovodrun("-np", "1", "--dashboard-address", address, "true", env=env)
+        assert result.returncode == 0, result.stderr
+        assert f"horovodrun: dashboard: http://{address.partition(':')[0]}:" in result.stderr
+        assert ("warning: others on the network can reach the dashboard" in result.stderr) == reached
+    result = horovodrun("-np", "1", "--dashboard-address", "nowhere", "true", env=env)
+    assert result.returncode != 0 and "--dashboard-address" in result.stderr
 
 
 def test_a_token_that_cannot_be_written_costs_a_message(

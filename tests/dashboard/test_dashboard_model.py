@@ -72,6 +72,17 @@ def test_states_of_a_rank() -> None:
     assert state(lost, 1) == "failed"
 
 
+def test_what_goes_on_is_not_all_that_stands_still() -> None:
+    model = started()
+    for rank, tensor in ((0, "a"), (1, "b")):
+        stall = {"event": "stall", "tensors": [tensor], "missing": [{"rank": rank}]}
+        model.event({**stall, "time": 103.0})
+    model.event({"event": "stall_resolved", "time": 104.0, "tensors": ["an operation that has hung"]})
+    assert (state(model, 0), state(model, 1)) == ("stalled", "stalled")
+    model.event({"event": "stall_resolved", "time": 104.0, "tensors": ["a", "more"]})
+    assert (state(model, 0), state(model, 1)) == ("running", "stalled")
+
+
 def test_rates_come_from_counters() -> None:
     snapshot = running().snapshot(119.5)
     assert snapshot["rates"]["steps_per_second"] == pytest.approx(10)
@@ -79,6 +90,7 @@ def test_rates_come_from_counters() -> None:
     assert snapshot["rates"]["cpu"] == pytest.approx(0.5)
     rank = snapshot["ranks"][1]
     assert rank["exposed"] == pytest.approx(0.4) and rank["memory"] == 12_345_678_901 and rank["steps"] == 90
+    assert rank["late"] == pytest.approx(0.1) and snapshot["ranks"][0]["late"] == 0
     assert rank["running"] == "grad.1" and rank["running_seconds"] == pytest.approx(0.002)
     assert len(snapshot["history"]) == 10
     assert snapshot["history"][-1][1:] == [pytest.approx(10), pytest.approx(0.3), pytest.approx(10_000)]
@@ -141,3 +153,17 @@ def test_progress_is_an_event_every_ten_seconds() -> None:
     assert [event["steps"] for event in told] == [100, 200]
     assert told[0]["rate"] == pytest.approx(10)
     assert live.totals == {"steps": 240, "bytes": 240_000}
+
+
+def test_steps_that_nobody_marks_are_not_none_at_all() -> None:
+    told: list[dict[str, Any]] = []
+    live = LiveModel(told.append)
+    for second in range(25):
+        unmarked = {**summary(0, 10 * second, 0.0), "steps": 0}
+        live.summaries(100.0 + second, [unmarked], {}, {})
+    model = started()
+    for second in range(5):
+        model.summaries(110.0 + second, [{**summary(0, 0, 0.2 * second), "steps": 0}], {})
+    shown = model.snapshot(114.5)
+    assert told == [] and shown["rates"]["steps_per_second"] is None and shown["ranks"][0]["steps"] is None
+    assert shown["rates"]["exposed"] == pytest.approx(0.2)

@@ -28,3 +28,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for training in running:
         training.__exit__()
+
+
+@pytest.fixture(params=["numpy", *(pytest.param(name, marks=pytest.mark.slow) for name in FRAMEWORKS)])
+def framework(request: pytest.FixtureRequest) -> str:
+    """Each of steps_trained.py."""
+    if request.param in FRAMEWORKS:
+        needs(FRAMEWORKS[request.param])
+    return str(request.param)

@@ -31,11 +31,13 @@ def main(stop: str) -> None:
     elastic_world.subscribe(lambda sequence, result, left: say(sequence=sequence, result=result, left=left))
     place = elastic_world.assignment()
     assert place is not None
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         say(child=os.getpid(), sockets=sockets())
-        while True:
-            time.sleep(1000)
+        while os.getppid() == parent:  # which may be killed
+            time.sleep(0.1)
+        os._exit(0)
     say(generation=place.generation)
     asked = Path(f"{stop}.again")
     while not os.path.exists(stop):

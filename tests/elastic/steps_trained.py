@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Trained(ABC):
-    """`run` is the framework's decorator."""
+    """`run` is the framework's decorator, `more` are further attributes of the state."""
 
     run: Any
     state: Any
@@ -40,13 +40,13 @@ class Trained(ABC):
 
 
 class WithNumpy(Trained):
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
         import horovod.numpy as hvd
         from horovod.common import elastic
 
         self.run = elastic.run
         self.state = elastic.ObjectState(
-            hvd.broadcast_object, hvd.rank, step=0, history=[], array=np.zeros(1)
+            hvd.broadcast_object, hvd.rank, step=0, history=[], array=np.zeros(1), **more
         )
 
     def _update(self) -> None:
@@ -57,7 +57,7 @@ class WithNumpy(Trained):
 
 
 class WithTorch(Trained):
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
         import torch
 
         import horovod.torch as hvd
@@ -69,7 +69,7 @@ class WithTorch(Trained):
         optimizer = torch.optim.SGD(self._model.parameters(), lr=1.0)
         self._optimizer: Any = hvd.DistributedOptimizer(optimizer, self._model.named_parameters())
         self.run = hvd.elastic.run
-        self.state = hvd.elastic.TorchState(self._model, self._optimizer, step=0, history=[])
+        self.state = hvd.elastic.TorchState(self._model, self._optimizer, step=0, history=[], **more)
 
     def _update(self) -> None:
         self._optimizer.zero_grad()
@@ -94,7 +94,7 @@ class _WithModel(Trained):
 
 
 class WithTensorFlow(_WithModel):
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
         import keras
         import tensorflow as tf
 
@@ -103,7 +103,7 @@ class WithTensorFlow(_WithModel):
         super().__init__()
         optimizer = keras.optimizers.SGD(1.0)
         self.run = hvd.elastic.run
-        self.state = hvd.elastic.TensorFlowKerasState(self._model, optimizer, step=0, history=[])
+        self.state = hvd.elastic.TensorFlowKerasState(self._model, optimizer, step=0, history=[], **more)
 
         @tf.function  # type: ignore[untyped-decorator]
         def update() -> None:
@@ -121,7 +121,7 @@ class WithTensorFlow(_WithModel):
 class WithKeras(_WithModel):
     """Each step is a fit(), which commits by the callback."""
 
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
         import keras
 
         import horovod.keras as hvd
@@ -130,7 +130,7 @@ class WithKeras(_WithModel):
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
         self._model.compile(optimizer=optimizer, loss=lambda _, found: found)
         self.run = hvd.elastic.run
-        self.state = hvd.elastic.KerasState(self._model, step=0, history=[])
+        self.state = hvd.elastic.KerasState(self._model, step=0, history=[], **more)
         self._commit = hvd.elastic.CommitStateCallback(self.state)
         self._lambda = keras.callbacks.LambdaCallback
 

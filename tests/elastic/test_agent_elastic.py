@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ PATIENCE = 60.0
 class Staying:
     """An agent, and what it has said."""
 
-    def __init__(self, mode: str, preemption_grace: float = 30.0, **more: Any) -> None:
-        self.agent: AgentProcess = start_local("localhost", set())
+    def __init__(
+        self, mode: str, preemption_grace: float = 30.0, agent: AgentProcess | None = None, **more: Any
+    ) -> None:
+        self.agent = agent or start_local("localhost", set())
         self.frames: list[Frame] = []
         self.over = False
         plan = HostPlan(
@@ -59,7 +62,7 @@ class Staying:
             self.over = frames is None
             self.frames += frames or ()
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, f"{what}: {self.frames}"
@@ -72,6 +75,11 @@ class Staying:
         """Of the agent itself, behind the guardian."""
         command = ["pgrep", "-P", str(self.agent.process.pid)]
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0])
+
+    def started(self, worker: int) -> int:
+        """The process of a worker."""
+        self.until(lambda: bool(self.said(Kind.STARTED, worker)), f"the start of {worker}")
+        return int(self.said(Kind.STARTED, worker)[0])
 
     def pids(self, worker: int) -> list[int]:
         """Of a worker, and of the two that it has started."""
@@ -97,11 +105,20 @@ def staying() -> Iterator[Callable[..., Staying]]:
 
 
 def alive(pid: int) -> bool:
+    """Whether the first thread of a process is."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except OSError:
         return False
+
+
+def late_agent() -> AgentProcess:
+    command = [sys.executable, str(PROGRAM.with_name("program_late_agent.py"))]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
+    )
+    return AgentProcess("localhost", process, set(), remote=False)
 
 
 def test_one_worker_ends_with_all_that_it_has_started(staying: Callable[..., Staying]) -> None:
@@ -123,6 +140,56 @@ def test_one_worker_ends_with_all_that_it_has_started(staying: Callable[..., Sta
     agent.until(lambda: agent.over, "the agent's own end")
     assert not any(map(alive, second + third))
     assert agent.said(Kind.DONE) == [b""]
+
+
+def test_a_process_lives_as_long_as_any_of_its_threads(staying: Callable[..., Staying]) -> None:
+    """The first one is a zombie, and no pipe is open: it is not gone for all that."""
+    words = (
+        "import ctypes, os, signal, threading, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "threading.Thread(target=time.sleep, args=(1000,)).start(); os.close(1); os.close(2); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    agent = staying("", command=[sys.executable, "-c", words])
+    agent.start(1)
+    pid = agent.started(1)
+    agent.until(lambda: not alive(pid), "the end of its first thread")
+    assert not agent.said(Kind.EXIT, 1)
+    agent.put(Kind.STOP, "0.5")
+    agent.until(lambda: agent.over, "the end")
+    assert agent.said(Kind.EXIT, 1) == [str(-signal.SIGKILL).encode()]
+    assert agent.said(Kind.DONE) == [b""] and not os.path.exists(f"/proc/{pid}")
+
+
+def test_an_end_that_comes_between_two_looks_is_told(staying: Callable[..., Staying]) -> None:
+    words = "import os, time; os.close(1); os.close(2); time.sleep(1000)"
+    agent = staying("", agent=late_agent(), command=[sys.executable, "-c", words])
+    agent.start(1, 2)
+    pids = [agent.started(worker) for worker in (1, 2)]
+    agent.until(lambda: not any(os.path.exists(f"/proc/{pid}/fd/1") for pid in pids), "closed pipes")
+    agent.put(Kind.STOP, "5")
+    agent.until(lambda: agent.over, "the end")
+    assert [agent.said(Kind.EXIT, worker) for worker in (1, 2)] == [[b"-15"], [b"-15"]]
+
+
+def test_the_launchers_own_doing_is_never_told_as_a_failure(staying: Callable[..., Staying]) -> None:
+    """Even if the worker ends between two looks."""
+    words = (
+        "import os, signal, struct, time; "
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), os.kill(os.getpid(), signal.SIGKILL))); "
+        "recent = int(os.environ['_HOROVOD_RECENT']); os.pwrite(recent, struct.pack('=Q', 1), 0); "
+        "entry = struct.pack('=QQQII96s', 1, 2, 4, 1, 4, b'loss'); os.pwrite(recent, entry, len(entry)); "
+        "print('ready', flush=True); time.sleep(1000)"
+    )
+    agent = staying("", agent=late_agent(), command=[sys.executable, "-c", words])
+    agent.start(1, 2)
+    for worker in (1, 2):
+        agent.until(partial(agent.said, Kind.STDOUT, worker), f"the words of {worker}")
+    agent.put(Kind.END, "5", 1)
+    agent.until(lambda: bool(agent.said(Kind.EXIT, 1)), "the end of 1")
+    assert not agent.said(Kind.STDERR, 1)
+    os.kill(agent.started(2), signal.SIGKILL)
+    agent.until(lambda: bool(agent.said(Kind.EXIT, 2)), "the end of 2")
+    assert b"before signal 9, the latest first: loss" in b"".join(agent.said(Kind.STDERR, 2))
 
 
 def test_sigkill_follows_in_time(staying: Callable[..., Staying]) -> None:

@@ -95,6 +95,9 @@ def test_the_events_file_tells_who_failed_and_what_took_how_long(tmp_path: Path)
             timings = job.events("timing", generation=2, stage=stage)
             assert sorted(each["rank"] for each in timings) == [0, 1], stage
             assert all(each["seconds"] >= 0 for each in timings)
+        # One line for the new world; of those that go on, nobody has to know where they were.
+        assert job.output.count("horovodrun: generation 2: ") == 1
+        assert "before the failure" not in job.output and job.output.count("before signal 9") == 1
 
 
 def test_failures_are_in_the_log(tmp_path: Path) -> None:

@@ -142,6 +142,17 @@ def test_slow_newcomer_is_not_waited_for() -> None:
     assert model.decisions[-1].notify == HostUpdateResult.added
 
 
+def test_newcomers_that_start_slowly_have_more_time() -> None:
+    """On a busy machine, or with a large framework, those that started together are further apart."""
+    model = Model(start=2, least=2).begin(a=2)
+    model.discover(a=2, b=2).step(8).enlist(["b[0]"]).step(3.9)
+    assert not [each for each in model.decisions if each.notify]
+    model.enlist(["b[1]"])
+    assert model.decisions[-1].notify == HostUpdateResult.added
+    model.enlist(["a[0]", "a[1]"], commit=3)
+    assert model.world == AB
+
+
 def test_growth_is_cold() -> None:
     """As the original: survivors hear at once, and wait for the newcomers."""
     model = Model(start=2, least=2, warm_join=False).begin(a=2)
@@ -316,6 +327,16 @@ def test_reset_limit(limit: int, over: int) -> None:
     assert stop is not None and f"exceeded limit: {limit}" in stop.text and model.state.generation == over
 
 
+def test_nobody_waits_for_slots_that_would_exceed_the_reset_limit() -> None:
+    model = Model(start=4, least=4, reset_limit=0, elastic_timeout=600).begin(a=2, b=2)
+    model.exit("a[0]", -9).enlist(["b[0]"], commit=1, rolled_back=True, culprit=0)
+    assert model.decision.stop is None, "b[1] has not come"
+    model.enlist(["b[1]"], commit=1, rolled_back=True, culprit=0)
+    stop = model.decision.stop
+    assert stop is not None and "exceeded limit: 0" in stop.text
+    assert stop.failure is not None and stop.failure.name == "a[0]"
+
+
 def test_futile_resets() -> None:
     model = Model(start=2, least=2).begin(a=2)
     for _ in range(3):
@@ -335,6 +356,17 @@ def test_one_finishes_early() -> None:
     stop = model.decision.stop
     assert stop is not None and stop.code == 1
     assert stop.text.startswith("rank 1 finished while ranks 0,2 had not")
+
+
+def test_one_that_never_joined_does_not_spoil_the_end() -> None:
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.discover(a=1, b=1, c=1).exit("c[0]", -9).exit("a[0]", 0).exit("b[0]", 0)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 0 and stop.failure is None
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.discover(a=1, b=1, c=1).exit("c[0]", -9).exit("a[0]", 7).exit("b[0]", 0)
+    stop = model.decision.stop
+    assert stop is not None and stop.code == 7, "the first of the world"
 
 
 def test_all_finish() -> None:

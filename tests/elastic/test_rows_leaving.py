@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -67,7 +68,9 @@ def agent_of(job: StepsJob, pid: int) -> psutil.Process:
 @pytest.mark.parametrize("whom", ["agent", "worker", "everyone"])
 def test_a_host_that_is_warned_leaves_in_order(tmp_path: Path, whom: str) -> None:
     flags = ["-np", "4", "--min-np", "2", "-H", f"{A}:2,{B}:2", "--preemption-grace", "30"]
-    with contextlib.closing(StepsJob(tmp_path, *flags)) as job:
+    log, timeline = tmp_path / "log.jsonl", tmp_path / "t.json"
+    watched = ["--event-log", str(log), "--timeline", str(timeline)]
+    with contextlib.closing(StepsJob(tmp_path, *flags, *watched)) as job:
         members = job.world(4)
         leaving = [psutil.Process(note["pid"]) for note in members if note["host"] == B]
         agent = agent_of(job, leaving[0].pid)
@@ -87,3 +90,7 @@ def test_a_host_that_is_warned_leaves_in_order(tmp_path: Path, whom: str) -> Non
         ends = job.end()
         assert len(ends) == 2 and ends[0]["history"] == [4, 2]
         assert event["sync"] is False
+    (reset,) = (each for line in log.open() if (each := json.loads(line))["event"] == "reset")
+    shown = [each for each in json.loads(timeline.read_text())["traceEvents"] if each.get("s") == "g"]
+    assert [each["name"] for each in shown] == ["world 2: 2 ranks"]
+    assert reset["reason"] == shown[0]["args"]["reason"] and f"{B} goes away" in reset["reason"]

@@ -10,25 +10,14 @@ from pathlib import Path
 
 import pytest
 from cluster_hosts import Hosts
-from elastic_job import FRAMEWORKS
 from steps_job import StepsJob
 from util_lag import Lag
-from util_packages import needs
 
 # The launcher's machine is host1. Silence of 3 s ends a connection between hosts.
 PATIENCE = {"HOROVOD_PEER_TIMEOUT_SECONDS": "3", "HOROVOD_HOST_TIMEOUT_SECONDS": "3"}
 GOES_ON = 3.0 + 1.0  # seconds until the others are at work again
 GIVES_UP = 8.0  # until a host that is cut off has ended its own processes
 OUTAGE = 20.0
-
-
-@pytest.fixture(
-    params=["numpy", *(pytest.param(name, marks=pytest.mark.slow) for name in FRAMEWORKS)], name="framework"
-)
-def framework_of(request: pytest.FixtureRequest) -> str:
-    if request.param in FRAMEWORKS:
-        needs(FRAMEWORKS[request.param])
-    return str(request.param)
 
 
 def test_the_machine_of_rank_0_is_switched_off(

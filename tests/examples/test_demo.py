@@ -22,6 +22,11 @@ def final_accuracy(output: str) -> float:
     return float(found[1])
 
 
+def test_make_demo_mentions_what_tells_where_the_time_goes() -> None:
+    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "horovodrun -np 2 --timeline t.json --dashboard " in shown.stdout, shown.stderr
+
+
 def test_make_demo(tmp_path: Path) -> None:
     """The command of the Makefile, with its files elsewhere."""
     needs("tensorflow", "mlxtend")

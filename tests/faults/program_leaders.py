@@ -1,4 +1,4 @@
-"""Ranks of three groups whose leaders form a chain. Argument: kill:<rank>, or late:<rank>."""
+"""Ranks of three groups whose leaders form a chain, or of one host. Argument: kill:<rank>, or late:<rank>."""
 
 from __future__ import annotations
 

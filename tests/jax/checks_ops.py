@@ -58,8 +58,9 @@ def every_dtype(call: Callable[[Any], Any], reference: Callable[[Any], Any], dty
 def check_namespace() -> None:
     for name in hvd.__all__:
         assert hasattr(hvd, name), name
+    # JAX's arrays are not written to.
     missing = {name for name in hvd_np.__all__ if not name.endswith("_")} - set(hvd.__all__)
-    assert not missing, missing
+    assert missing == {"empty"}, missing
 
 
 def check_allreduce() -> None:

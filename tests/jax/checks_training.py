@@ -104,6 +104,10 @@ def check_backward_passes() -> None:
     assert_same(train(hvd.DistributedOptimizer(optax.sgd(0.05), backward_passes_per_step=2), quarters), alone)
     around = optax.MultiSteps(hvd.DistributedOptimizer(optax.sgd(0.1)), 2)
     assert_same(train(around, quarters), alone)
+    for jit in (True, False):  # once in two passes
+        before = hvd.metrics()["operations_total"]["allreduce"]
+        assert_same(train(mean, quarters, jit=jit), alone)
+        assert hvd.metrics()["operations_total"]["allreduce"] - before == STEPS
 
 
 def check_clipping_comes_after() -> None:

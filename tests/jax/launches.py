@@ -18,8 +18,8 @@ def jax(np: int, checks: list[str], x64: bool = True, **environment: str) -> Lau
 
 
 LAUNCHES = [
-    jax(1, ["checks_ops.py"]),
+    jax(1, ["checks_ops.py", "checks_steps.py"]),
     jax(2, [*CONFORMANCE, "checks_ops.py", "checks_transforms.py", "checks_errors.py"]),
     jax(3, ["checks_ops.py", "checks_transforms.py"], HOROVOD_TRANSPORT="tcp"),
-    jax(2, ["checks_training.py"], x64=False),
+    jax(2, ["checks_training.py", "checks_steps.py"], x64=False),
 ]

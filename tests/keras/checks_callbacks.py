@@ -13,6 +13,8 @@ import numpy as np
 from keras_setup import LEGACY, STEPS, X, Y, assert_same_everywhere, hvd, keras, sgd, share, small_model
 from util_expect import raises, skip
 
+from horovod.common.metrics import metrics
+
 
 class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
     """Notes what a program can see at each batch and epoch."""
@@ -114,6 +116,10 @@ def check_metric_average() -> None:
     losses = [logs["loss"] for logs in recorder.logs]
     assert_same_everywhere(losses)
     assert losses != [logs["loss"] for logs in before.logs]
+    assert metrics()["user"] == recorder.logs[-1]  # for the dashboard
+    callback = hvd.callbacks.MetricAverageCallback()
+    callback.on_epoch_end(0, {"samples": 8.0, "several": np.ones(2)})
+    assert metrics()["samples_total"] == 0 and "several" not in metrics()["user"]
 
 
 def check_metrics_that_differ() -> None:

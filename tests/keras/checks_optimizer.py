@@ -85,6 +85,32 @@ def check_helper_of_several_passes() -> None:
             np.testing.assert_allclose(helper.locally_aggregated_grads[0], [0.0, 0.0])
 
 
+def check_passes_of_gradients_computed_elsewhere() -> None:
+    """Programs for legacy Keras hand them to the helper or what calls it, and apply them in a function."""
+    if not setup.LEGACY:
+        skip("only legacy Keras has them")
+    import tensorflow as tf
+
+    gradients = [tf.constant([float(hvd.rank())])]
+    for kind, aggregated in (
+        (keras.optimizers.SGD, {"skip_gradients_aggregation": True}),
+        (keras.optimizers.legacy.SGD, {"experimental_aggregate_gradients": False}),
+    ):
+        for by_helper, k in ((True, 3), (False, 3), (False, 1)):
+            w = tf.Variable([0.0])
+            optimizer = hvd.DistributedOptimizer(kind(1.0), backward_passes_per_step=k)
+            reduce = optimizer._agg_helper.compute_gradients if by_helper else optimizer._allreduce
+
+            @tf.function
+            def go(given: Any, w: Any = w, optimizer: Any = optimizer, kwargs: Any = aggregated) -> None:
+                optimizer.apply_gradients(zip(given, [w], strict=True), **kwargs)
+
+            for passes in range(1, 8):
+                go(reduce(gradients, [w]))
+                np.testing.assert_allclose(w, [-0.5 * (passes // k * k)])
+                assert int(optimizer.iterations) == passes
+
+
 def check_errors() -> None:
     for op in (2, 3, 4, 5):
         with raises(ValueError, "hvd.Average or hvd.Sum"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import warnings
 from typing import Any
+from unittest import mock
 
 import keras_setup as setup
 import numpy as np
@@ -133,6 +135,39 @@ def check_jit_compile() -> None:
         setup.sgd(), backward_passes_per_step=2, average_aggregated_gradients=True
     )
     setup.assert_same(setup.trained_together(passes, batch=setup.HALF // 2, jit_compile=True), alone)
+
+
+def check_compiled_for_a_gpu() -> None:
+    """Where Keras finds a GPU it compiles unless it is told not to. The device list is faked."""
+    if setup.LEGACY:
+        skip("legacy Keras compiles only if it is told to")
+    gpu = [tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    real = tf.config.list_logical_devices
+    with mock.patch.object(
+        tf.config, "list_logical_devices", lambda kind=None: gpu if kind == "GPU" else real(kind)
+    ):
+        start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        alone = setup.trained_alone(setup.sgd())
+        for optimizer in (
+            hvd.DistributedOptimizer(setup.sgd()),
+            keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(setup.sgd())),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = setup.trained_together(optimizer, callbacks=[start], jit_compile=True)
+            said = [str(each.message) for each in caught if "jit_compile is False now" in str(each.message)]
+            assert len(said) == (hvd.rank() == 0), said
+            assert not model.jit_compile
+            setup.assert_same(model, alone)
+        with raises(NotImplementedError, "jit_compile=False"):  # nobody has been there before the function
+            setup.trained_together(hvd.DistributedOptimizer(setup.sgd()), jit_compile=True)
+        with tf.device("CPU:0"):
+            optimizer = hvd.DistributedOptimizer(setup.sgd())
+            assert setup.trained_together(optimizer, callbacks=[start], jit_compile=True).jit_compile
+        plain = setup.trained_together(setup.sgd(), callbacks=[start], jit_compile=True)
+        assert plain.jit_compile
+    optimizer = hvd.DistributedOptimizer(setup.sgd())
+    assert setup.trained_together(optimizer, callbacks=[start], jit_compile=True).jit_compile
 
 
 def word_model() -> Any:

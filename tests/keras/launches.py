@@ -5,7 +5,7 @@ from importlib import metadata
 from check_launch import Launch
 
 EVERYTHING = [
-    f"checks_{subject}.py" for subject in ("values", "optimizer", "training", "callbacks", "elastic")
+    f"checks_{subject}.py" for subject in ("values", "optimizer", "training", "callbacks", "elastic", "steps")
 ]
 ON_TENSORFLOW = [*EVERYTHING, "checks_tensorflow.py"]
 # tf.keras is legacy Keras by itself up to TensorFlow 2.15, and Keras of that time knows only TensorFlow.
@@ -54,10 +54,18 @@ def on_jax(checks: list[str], slow: bool = False) -> Launch:
 
 LAUNCHES = [
     on_tensorflow(ON_TENSORFLOW),
-    legacy(["checks_values.py", "checks_optimizer.py", "checks_elastic.py", "../docs/checks_older_forms.py"]),
+    legacy(
+        [
+            "checks_values.py",
+            "checks_optimizer.py",
+            "checks_elastic.py",
+            "checks_steps.py",
+            "../docs/checks_older_forms.py",
+        ]
+    ),
     legacy(ON_TENSORFLOW, slow=True),
-    on_torch(["checks_torch.py", "checks_elastic.py"]),
+    on_torch(["checks_torch.py", "checks_elastic.py", "checks_steps.py"]),
     on_torch(EVERYTHING, slow=True),
-    on_jax(["checks_jax.py", "checks_elastic.py"]),
+    on_jax(["checks_jax.py", "checks_elastic.py", "checks_steps.py"]),
     on_jax(EVERYTHING, slow=True),
 ]

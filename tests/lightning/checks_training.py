@@ -193,3 +193,13 @@ def check_the_start_is_that_of_rank_0() -> None:
 
     module = trained(Buffered(), max_epochs=1)
     assert module.extra.tolist() == [0, 0] and module.norm.running_mean.tolist() == [0, 0, 0]
+
+
+def check_steps_are_counted() -> None:
+    for passes in (1, 2):
+        before = hvd.metrics()["steps_total"]
+        trained(accumulate_grad_batches=passes)
+        batches = ROWS // (BATCH * hvd.size())
+        steps = 2 * -(-batches // passes)
+        # The optimizer of another training is known from its second step on.
+        assert hvd.metrics()["steps_total"] - before in (steps - 1, steps)

@@ -22,6 +22,7 @@ class Configuration:
     name: str
     ranks: int
     environment: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
     hosts: str | None = None
     host_count: int = 3  # that there must be
     mpi: bool = False
@@ -29,7 +30,7 @@ class Configuration:
 
     def run(self, seconds: float, *options: str, hosts: Hosts | None = None) -> Outcome:
         """`seconds` in total; `hosts` must be there if the configuration has some."""
-        words = [str(PROGRAM), *options]
+        words = [str(PROGRAM), *self.options, *options]
         timeout = seconds + LAST_WORDS
         if self.mpi:
             return mpi_setup.get("debian").run(self.ranks, *words, timeout=timeout)
@@ -53,6 +54,8 @@ ALL = [
     Configuration("single", 1),
     *(_within_a_host("shm", ranks) for ranks in (2, 3, 4, 5, 8)),
     *(_within_a_host("tcp", ranks) for ranks in (2, 3, 4)),
+    # A host with many ranks has leaders of parts of them.
+    replace(_within_a_host("shm", 8), name="tree-8", options=("--fan-out", "2")),
     _in_groups("2,2"),
     _in_groups("2,2,2"),
     replace(_in_groups("3,1,2"), slow=True),

@@ -22,6 +22,7 @@ from mixture_rank import Rank, Wrong
 from util_model import groups
 
 import horovod.numpy as hvd
+from horovod._bootstrap.world import tree
 
 
 def arguments() -> argparse.Namespace:
@@ -31,6 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", nargs="*", default=["new"], help="several are run one after another")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each seed")
     parser.add_argument("--windows", type=int, default=-1, help="end after so many, whatever the time")
+    parser.add_argument("--fan-out", type=int, help="of the tree of control connections")
     features = "\n".join(f"  {name}: {what}" for name, what in FEATURES.items())
     parser.epilog = f"features for --without:\n{features}"
     parser.add_argument("--without", nargs="*", default=[], choices=FEATURES, metavar="FEATURE")
@@ -57,6 +59,8 @@ def mix(seed: int, options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = arguments()
+    if options.fan_out is not None:
+        tree.FAN_OUT = options.fan_out
     hvd.init(process_sets="dynamic")
     groups()  # a collective, so not in the middle of others
     for given in options.seed:

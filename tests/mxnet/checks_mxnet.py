@@ -295,3 +295,26 @@ def check_module() -> None:
     end = module.get_params()[0]["dense_weight"].asnumpy()
     assert not np.array_equal(start, end)
     assert len({each.tobytes() for each in hvd.allgather_object(end)}) == 1
+
+
+def counted(trainer: Any, net: Any, clip: float | None = None) -> float:
+    """The steps of a training, after one that makes it known."""
+    train(net, trainer, RANK, SIZE, clip)
+    before = hvd.metrics()["steps_total"]
+    train(net, trainer, RANK, SIZE, clip)
+    return hvd.metrics()["steps_total"] - before
+
+
+def check_steps_are_counted() -> None:
+    """Once, however many weights there are."""
+    assert STEPS > 1
+    for groups in (0, 2):
+        for clip in (None, 0.1):
+            net = network(RANK, inputs=5)
+            hvd.broadcast_parameters(net.collect_params())
+            trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", dict(SGD), num_groups=groups)
+            assert counted(trainer, net, clip) == STEPS
+    net = network(RANK, inputs=5)
+    hvd.broadcast_parameters(net.collect_params())
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.create("sgd", **SGD))
+    assert counted(gluon.Trainer(net.collect_params(), optimizer, kvstore=None), net) == STEPS

@@ -19,6 +19,10 @@ def life_cycles(np: int, transport: str, cycles: int) -> Launch:
     return Launch(f"lifecycle-{transport}-{np}", np, ["checks_lifecycle.py"], environment, timeout=240)
 
 
+def shared(np: int, transport: str) -> Launch:
+    return Launch(f"shared-{transport}-{np}", np, ["checks_shared.py"], {"HOROVOD_TRANSPORT": transport})
+
+
 LAUNCHES = [
     features(2, "shm", FEATURES + AFTER_JOIN),
     features(3, "shm", AFTER_JOIN),
@@ -29,4 +33,7 @@ LAUNCHES = [
     mistakes(3, "tcp"),
     life_cycles(2, "shm", 300),
     life_cycles(3, "tcp", 50),
+    shared(2, "shm"),
+    shared(3, "shm"),
+    shared(2, "tcp"),
 ]

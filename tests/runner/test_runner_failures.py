@@ -17,6 +17,8 @@ import pytest
 from runner_util import ENOUGH, Launcher, horovodrun, wait_until
 from util_paths import ROOT
 
+from horovod.runner.launcher import failure
+
 PYTHON = sys.executable
 
 
@@ -35,6 +37,15 @@ def test_exit_code_and_traceback_of_the_first_failure() -> None:
     assert "  | RuntimeError: the culprit" in report
     assert "Horovod detected that one or more processes exited with non-zero status" in report
     assert report.splitlines()[-2:] == ["Process name: 1", "Exit code: 1"]
+
+
+def test_many_failures_are_told_together() -> None:
+    result = horovodrun("-np", "24", "--grace-period", "60", "sh", "-c", "exit 7")
+    lines = [line for line in result.stdout.splitlines() if "exited with code 7" in line]
+    assert result.returncode == 7 and len(lines) == 17
+    one_by_one = {int(line.split()[2]) for line in lines[:16]}
+    rest = sorted(set(range(24)) - one_by_one)
+    assert lines[16] == f"horovodrun: {failure.ranks(rest)} on localhost exited with code 7"
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -SEGV $$", 139), ("kill -9 $$", 137)])

@@ -7,6 +7,12 @@ import pytest
 from horovod.runner.plan.hosts import HostInfo, assign_ranks, parse_hostfile, parse_hosts
 
 
+def test_one_host() -> None:
+    assert HostInfo.from_string("a:2") == HostInfo("a", 2)
+    with pytest.raises(ValueError, match="'a:1,b:2' is not one host"):
+        HostInfo.from_string("a:1,b:2")
+
+
 def test_host_list() -> None:
     assert parse_hosts("a:1, b-2.x_y:16 ") == [HostInfo("a", 1), HostInfo("b-2.x_y", 16)]
     assert parse_hosts("host1,host2:3") == [HostInfo("host1", 1), HostInfo("host2", 3)]

@@ -61,8 +61,8 @@ def live_elsewhere() -> None:
     """Rank 0's Unix socket can't be found, as from another host."""
     get = Builder._get_memory
 
-    def lost(self: Builder, address: str, *args: Any) -> str:
-        return get(self, address + "-elsewhere", *args)
+    def lost(self: Builder, links: list[tuple[str, int, str]], *args: Any) -> str:
+        return get(self, [(kind, peer, f"{address}-elsewhere") for kind, peer, address in links], *args)
 
     Builder._get_memory = lost  # type: ignore[method-assign]
 
@@ -170,7 +170,7 @@ def main() -> None:
                 peer_timeout=plan.get("peer_timeout", 10),
                 process_sets=plan.get("process_sets", []),
                 scope=f"{plan.get('scope', 'test')}.{number}",
-                shm_bytes=lambda size: MEMORY_BYTES,
+                shm_bytes=lambda size: (MEMORY_BYTES,),
             )
             seconds.append(time.monotonic() - start)
             check(world)

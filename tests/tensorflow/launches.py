@@ -13,7 +13,7 @@ ENVIRONMENT = {
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "30",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
 }
-SUBJECTS = "arguments collectives documents elastic errors gradients layers tf1 training xla"
+SUBJECTS = "arguments collectives documents elastic errors gradients layers steps tf1 training xla"
 EVERYTHING = [
     "../conformance/checks_conformance.py",
     "../conformance/checks_calls.py",

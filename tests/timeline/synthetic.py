@@ -38,6 +38,7 @@ class Rank:
     numbers: dict[str, int] = field(default_factory=dict)
     handles: int = 0
     cpu: int = 0
+    waited: int = 0
 
     def name(self, text: str, mark: bool = False) -> int:
         if text not in self.numbers:
@@ -94,6 +95,10 @@ class Job:
     names: Callable[[int, int], str] = lambda step, tensor: f"grad.{tensor}"
     transport: str = "shm"
     speeds: dict[str, int] = field(default_factory=dict)  # of the machines
+    threads: int = 1  # that compute, while busy() is 1
+    waited: Callable[[int, int], int] = lambda rank, step: 0  # for a processor, of the main thread
+    processors: str = ""  # of each host
+    quota: int = 0
 
     def parts(self) -> list[Part]:
         size = len(self.hosts)
@@ -110,7 +115,8 @@ class Job:
                     rank.add(now[n], r.MARK_BEGIN, name=mark, argument=1)
                     rank.add(now[n] + loading, r.MARK_END, name=mark, argument=1)
                 length = self.compute(n, step)
-                rank.cpu += int(length * self.busy(n, step))
+                rank.cpu += int(length * self.busy(n, step) * self.threads)
+                rank.waited += self.waited(n, step)
                 now[n] += length
                 submitted.append(now[n])
             handles: list[list[int]] = []
@@ -171,11 +177,12 @@ class Job:
                 if self.marks:
                     mark = rank.name("step", True)
                     rank.add(now[n], r.STEP, name=mark, bytes=step + 1, argument=rank.cpu)
+                rank.add(now[n], r.PROCESSOR, argument=rank.cpu, bytes=rank.waited)
         if self.heartbeat is not None:
             self._heartbeats(ranks, max(now))
         parts = [rank.part(self.transport) for rank in ranks]
         for part in parts:
-            part.header.update(self.speeds)
+            part.header.update(self.speeds, processors=self.processors, quota=self.quota)
         return parts
 
     def _heartbeats(self, ranks: list[Rank], end: float) -> None:

@@ -51,6 +51,12 @@ def test_all_worlds_in_one_file(tmp_path: Path) -> None:
     check_nesting(events)
     resets = [event for event in events if event["ph"] == "i" and event["s"] == "g"]
     assert [event["name"] for event in resets] == ["world 2: 2 ranks"]
+    assert "localhost[0]" in resets[0]["args"]["reason"] and "signal 9" in resets[0]["args"]["reason"]
+    # The survivors of the first world tell why it has ended; the killed one tells nothing any more.
+    failures = [event for event in events if event["ph"] == "i" and event["s"] == "p"]
+    told = [event for event in failures if event["name"] == "failure"]
+    assert len(told) == 2 and all("rank 0" in event["args"]["reason"] for event in told)
+    assert all(event["ts"] <= resets[0]["ts"] for event in failures)
     seen: dict[int, set[int]] = {0: set(), 1: set()}
     for event in events:
         if event["name"] == "ALLREDUCE":

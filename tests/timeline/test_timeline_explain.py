@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from synthetic import MS, US, Host, Job
@@ -10,6 +11,7 @@ from synthetic import MS, US, Host, Job
 from horovod.timeline.advice import advise
 from horovod.timeline.breakdown import PARTS, Result, analyse
 from horovod.timeline.clocks import align
+from horovod.timeline.records import Part
 from horovod.timeline.text import as_json, comparison, sentences, table
 from horovod.timeline.trace import build
 
@@ -18,7 +20,10 @@ TWO = [Host("a"), Host("a"), Host("b", 3_000 * MS, 50e-6), Host("b", 3_000 * MS,
 
 
 def explained(job: Job) -> Result:
-    parts = job.parts()
+    return analysed(job.parts())
+
+
+def analysed(parts: list[Part]) -> Result:
     traces = {part.rank: build(part) for part in parts}
     return analyse(traces, align(traces, {}), parts[0].header["transport"])
 
@@ -89,9 +94,37 @@ def test_a_loader_that_sleeps() -> None:
     assert first_cause(result) == "input" and "30 ms a step for data" in advise(result)[0].sentence
 
 
+def test_ranks_with_too_many_threads() -> None:
+    """Four ranks with two threads each on six processors, or what a container leaves of them."""
+    job = Job(ONE, threads=2, busy=lambda rank, step: 0.8, processors="0-3,8,10")
+    job.waited = lambda rank, step: 9 * MS
+    (advice,) = advise(explained(job))[:1]
+    assert advice.cause == "processors" and advice.cost == pytest.approx(9 * MS)
+    assert "The ranks of a keep its 6 processors busy and wait 9 ms a step for one" in advice.sentence
+    assert "OMP_NUM_THREADS=1" in advice.sentence
+    job.quota = 3
+    assert "3 processors" in advise(explained(job))[0].sentence
+    assert "start fewer ranks" in advise(explained(job))[0].sentence
+    # Other programs use half of them: that the ranks can't change.
+    job.quota, job.processors = 0, "0-15"
+    assert "processors" not in [advice.cause for advice in advise(explained(job))]
+    # They are all busy, and nobody has to wait.
+    job.processors, job.waited = "0-5", lambda rank, step: 0
+    assert "processors" not in [advice.cause for advice in advise(explained(job))]
+
+
 def test_a_loader_that_nobody_has_marked() -> None:
     result = explained(Job(ONE, busy=lambda rank, step: 0.2))
     assert first_cause(result) == "idle" and "perhaps" in advise(result)[0].sentence
+
+
+def test_other_programs_on_the_processors() -> None:
+    """What looks like waiting for data is a wait for a processor, and the kernel knows."""
+    job = Job(ONE, busy=lambda rank, step: 0.3, processors="0-3")
+    job.waited = lambda rank, step: 26 * MS
+    advice = advise(explained(job))[0]
+    assert advice.cause == "other programs" and "26 ms a step for a processor" in advice.sentence
+    assert "data" not in advice.sentence
 
 
 def test_a_thousand_tiny_tensors() -> None:
@@ -99,6 +132,12 @@ def test_a_thousand_tiny_tensors() -> None:
     result = explained(job)
     assert first_cause(result) == "small operations"
     assert result.operations == pytest.approx(1000) and "1000 operations a step" in advise(result)[0].sentence
+
+
+def test_fusion_is_advised_with_what_it_saves() -> None:
+    """1,000 operations of 40 µs, of which two would be enough."""
+    job = Job(ONE, steps=15, tensors=1000, fused=1, bytes=64, transfer=30 * US, control=10 * US)
+    assert "about 40 ms less a step" in advise(explained(job))[0].sentence
 
 
 def test_a_slow_network() -> None:
@@ -129,9 +168,17 @@ def test_speed_against_the_network() -> None:
     """4 MiB on the network in a third of 60 ms, sent by both ranks of each host at the same time."""
     job = Job(TWO, steps=15, transfer=60 * MS, transport="hierarchical", speeds={"link_speed": 10**9})
     job.heartbeat = lambda number: 50 * US
+    job.speeds = {"link_speed": 4 * 10**9}
     result = explained(job)
     assert result.network == pytest.approx(2 * (4 << 20) / 20e-3, rel=0.01)
-    assert "Between hosts 0.419 GB/s of 0.125 (1 Gbit/s)." in sentences(result)
+    limit = "Between hosts 0.419 GB/s of 0.5 (4 Gbit/s): the network is at its limit during 20 % of a step."
+    assert limit in sentences(result)
+    assert "link" not in [advice.cause for advice in advise(result)]
+    job.speeds = {"link_speed": 10**10}
+    slow = explained(job)
+    assert "Between hosts 0.419 GB/s of 1.25 (10 Gbit/s)." in sentences(slow)
+    (advice,) = (advice for advice in advise(slow) if advice.cause == "link")
+    assert "only 34 % of the 1.25 GB/s" in advice.sentence and "--doctor" in advice.sentence
     job.speeds = {}
     assert "Between hosts 0.419 GB/s." in sentences(explained(job))
 
@@ -146,6 +193,17 @@ def test_without_marks_and_without_names_there_are_no_steps() -> None:
     job = Job(ONE, marks=False, names=lambda step, tensor: f"noname.{4 * step + tensor}")
     with pytest.raises(ValueError, match="no name recurs"):
         explained(job)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_steps_without_marks_of_a_job_whose_rank_was_killed(cut: int) -> None:
+    """Its last records are missing, in the middle of a step."""
+    parts = Job([Host("a")] * 2, marks=False).parts()
+    whole = analysed(parts)
+    parts[1] = replace(parts[1], records=parts[1].records[:-cut], torn=True)
+    result = analysed(parts)
+    assert result.found_by.startswith("recurrences of grad.") and result.lost == [1]
+    assert 0 <= whole.count - result.count <= 6 and result.step == pytest.approx(whole.step, rel=0.01)
 
 
 def test_a_good_job_gets_no_advice() -> None:

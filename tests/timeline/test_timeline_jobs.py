@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from cluster_hosts import Hosts
 from cluster_job import ClusterJob
-from runner_util import horovodrun
+from runner_util import Launcher, horovodrun, wait_until
 from test_timeline_merge import check_nesting
 
 from horovod.timeline.__main__ import main
@@ -72,7 +73,7 @@ def test_tiny_tensors_are_the_first_cause(tmp_path: Path, capsys: pytest.Capture
     ]
     run(tmp_path, *arguments)
     data = explained(tmp_path, capsys)
-    assert "small operations" in [advice["cause"] for advice in data["advice"]]
+    assert data["advice"][0]["cause"] == "small operations"
     assert data["operations"] == pytest.approx(1000, rel=0.05)
 
 
@@ -108,6 +109,28 @@ def test_a_slow_network_is_the_first_cause(
     assert advice["cause"] == "network" and "0.2 MB a step" in advice["sentence"]
 
 
+def test_meanwhile_the_file_is_that_of_the_original(tmp_path: Path) -> None:
+    words = [sys.executable, str(TRAIN), "--steps", "100000", "--mark-steps"]
+    job = Launcher("-np", "2", "--timeline", "t.json", "--no-event-log", *words, cwd=tmp_path)
+    found = ""
+
+    def complete() -> bool:
+        nonlocal found
+        found = (tmp_path / "t.json").read_text() if (tmp_path / "t.json").exists() else ""
+        return "allreduce.grad.3" in found and '"GLOO_ALLREDUCE"' in found
+
+    wait_until(complete, 60, "rank 0 wrote nothing")
+    events = json.loads(found)
+    assert events[0]["args"]["start_time_since_epoch_in_micros"] > 0
+    assert {"NEGOTIATE_ALLREDUCE", "ALLREDUCE"} <= {event.get("name") for event in events}
+    with (tmp_path / "t.json").open() as opened:
+        job.process.terminate()
+        ended = job.finish(60)
+        assert ended.returncode == 143 and "timeline of 2 ranks" in ended.stderr
+        assert opened.read(1) == "["  # whoever has it open keeps it
+    assert "traceEvents" in json.loads((tmp_path / "t.json").read_text())
+
+
 def test_a_job_that_records_nothing(tmp_path: Path) -> None:
     (tmp_path / "t.json.rank7.part").write_bytes(b"of an earlier job")
     result = horovodrun("-np", "1", "--timeline", "t.json", "true", cwd=tmp_path)
@@ -132,6 +155,25 @@ def test_a_killed_rank_leaves_its_records(tmp_path: Path) -> None:
     check_nesting(events)
     killed = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
     assert len([event for event in killed if event["name"] == "ALLREDUCE"]) > 20
+
+
+def test_a_full_disk_costs_messages(tmp_path: Path) -> None:
+    """The engine's warning, and that of the merge; the job goes on to its end."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    flags = ["-np", "2", "--timeline", "t.json", "--no-event-log"]
+    # Names that differ: those that recur are folded, and need little room.
+    words = [sys.executable, str(TRAIN), "--steps", "60", "--tensors", "40", "--numbers", "10"]
+    job = Launcher(*flags, *words, cwd=tmp_path, preexec=limited)
+    ended = job.finish(150)
+    assert ended.returncode == 0, ended.stderr
+    assert "The rest is left out; the job goes on." in ended.stderr, ended.stderr
+    assert "the timeline could not be merged: [Errno 27] File too large" in ended.stderr
+    assert f"its parts are beside {tmp_path / 't.json'}" in ended.stderr
+    json.loads((tmp_path / "t.json").read_text())
+    assert main(["explain", str(tmp_path / "t.json")]) in (0, 1)  # whatever is there
 
 
 def test_two_flags_for_one_file(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
     run = next(event for event in slices if event["name"] == "ALLREDUCE")
     about = run["args"]
     assert (about["tensor"], about["tensors"], about["bytes"]) == ("grad.0", 4, 4 << 20)
-    assert about["algorithm"] == "pipelined" and about["shape"] == [2, 3]
+    assert about["algorithm"] == "pipelined" and about["shape"] == [2, 3] and about["dtype"] == "float16"
     late = [event for event in slices if event["name"] == "waiting for rank 2"]
     assert len({event["pid"] for event in late}) == 2 and len(late) >= 40
     assert late[5]["args"]["lag_ms"] == pytest.approx(12, abs=0.5)
@@ -121,10 +121,28 @@ def test_a_killed_rank(tmp_path: Path) -> None:
     paths = write_parts(tmp_path, job())
     paths[1].write_bytes(paths[1].read_bytes()[:-5000])
     assert main(["merge", *map(str, paths), "-o", str(tmp_path / "m.json")]) == 0
-    check_nesting(json.loads((tmp_path / "m.json").read_text())["traceEvents"])
+    events = json.loads((tmp_path / "m.json").read_text())["traceEvents"]
+    check_nesting(events)
+    ends = [(event["name"], event["pid"], event["s"]) for event in events if event["ph"] == "i"]
+    assert ends == [("the records end here", 2, "p")]
     paths[2].unlink()
     worlds = write_merged({path.name: path.read_bytes() for path in paths[:2]}, tmp_path / "m.json")
     assert worlds[0].missing == [2] and "no records of rank 2" in worlds[0].notes()[0]
+
+
+def test_clocks_that_can_not_be_trusted_are_told(tmp_path: Path) -> None:
+    parts = job().parts()
+    parts[0].header["clock"] = parts[1].header["clock"] = "hpet"
+    parts[1].header["time_ns"] += 10**12  # in a container with a time of its own
+    contents = {f"t.json.rank{part.rank}.part": write_part(part) for part in parts}
+    (world,) = write_merged(contents, tmp_path / "m.json")
+    slow, apart = world.notes()[-2:]
+    assert "The clock source of a is hpet" in slow and "--doctor" in slow
+    assert "ranks 0, 1 of a" in apart and "time namespaces" in apart
+    (world,) = write_merged(
+        {f"t.json.rank{part.rank}.part": write_part(part) for part in job().parts()}, tmp_path / "m.json"
+    )
+    assert not any("clock source" in note or "namespaces" in note for note in world.notes())
 
 
 @pytest.mark.parametrize("name", ["m.json", "m.json.gz"])

@@ -20,6 +20,7 @@ parser.add_argument("--late", type=float, default=0.0, help="seconds that it sle
 parser.add_argument("--one-by-one", action="store_true", help="wait for each tensor before the next")
 parser.add_argument("--load", type=float, default=0.0, help="seconds that every rank waits for its data")
 parser.add_argument("--marked", action="store_true", help="tell the timeline so")
+parser.add_argument("--mark-steps", action="store_true")
 args = parser.parse_args()
 
 
@@ -45,4 +46,6 @@ for _ in range(args.steps):
             hvd.synchronize(handles.pop())
     for handle in handles:
         hvd.synchronize(handle)
+    if args.mark_steps:
+        hvd.mark_step()
 hvd.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from util_expect import raises
@@ -197,3 +198,22 @@ def check_distributed_optimizer_state() -> None:
     hvd.broadcast_optimizer_state(distributed, hvd.size() - 1)
     states = hvd.allgather_object(flat(distributed.state_dict()))
     assert all(state == states[0] for state in states) and states[0]["state"]
+
+
+def check_tensors_in_shared_memory() -> None:
+    """Also of a type that numpy does not have, and as a gradient that stays."""
+    for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64):
+        tensor = hvd.empty((3, 40_000), dtype)
+        assert tensor.dtype == dtype and tensor.shape == (3, 40_000) and tensor.is_contiguous()
+        tensor.fill_(1)
+        hvd.allreduce_(tensor, name=f"shared {dtype}", op=hvd.Sum)
+        assert (tensor == torch.tensor(hvd.size(), dtype=dtype)).all()
+    assert hvd.empty(5).shape == hvd.empty(np.int64(5)).shape == (5,) and hvd.empty(()).shape == ()
+    weight = torch.nn.Parameter(torch.zeros(50_000))
+    weight.grad = hvd.empty(50_000).zero_()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], 1.0), [("weight", weight)])
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=False)
+        ((hvd.rank() + 1) * weight).sum().backward()
+        optimizer.step()
+    assert (weight == -3 * (hvd.size() + 1) / 2).all()

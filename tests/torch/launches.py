@@ -12,7 +12,9 @@ COLLECTIVES = [
     "checks_sync_batch_norm.py",
 ]
 ELASTIC = "checks_elastic.py"
-OPTIMIZER = [f"checks_optimizer_{subject}.py" for subject in ("rules", "parameters", "training")]
+OPTIMIZER = [f"checks_optimizer_{subject}.py" for subject in ("rules", "parameters", "training")] + [
+    "checks_steps.py"
+]
 ADASUM = "checks_optimizer_adasum.py"
 # The number of ranks makes no difference to the compiler, and it takes long.
 COMPILE = "checks_compile.py"

@@ -87,6 +87,7 @@ class Collective {
 
   bool read(const Description& from) {
     request_.struct_size = sizeof request_;
+    from.read("ends_step", &ends_step_);  // programs that were exported by an older version do not say it
     return from.read("kind", &request_.kind) && is_kind(request_.kind) &&
            from.read("reduce_op", &request_.reduce_op) && from.read("root_rank", &request_.root_rank) &&
            from.read("process_set", &request_.process_set) && from.read("prescale", &request_.prescale) &&
@@ -119,6 +120,7 @@ class Collective {
       return false;
     }
     pass_on_order();
+    if (ends_step_ != 0) hvd_end_step_default(ends_step_);
     return problem_.empty();
   }
 
@@ -171,6 +173,7 @@ class Collective {
   const Buffers& results_;
   hvd_request request_{};
   int32_t ranks_ = 0;  // how many there were when it was compiled, where results depend on it, otherwise 0
+  int32_t ends_step_ = 0;  // not 0: the kind of step that ends with this
   std::string name_, problem_;
   std::vector<hvd_tensor> tensors_;
   xla::SpareMemory spare_;

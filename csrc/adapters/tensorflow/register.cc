@@ -9,6 +9,7 @@
 #include "adapters/tensorflow/owned.h"
 #include "adapters/tensorflow/place.h"
 #include "adapters/tensorflow/shapes.h"
+#include "adapters/tensorflow/step_end.h"
 #include "hvd.h"
 #include "kinds.h"
 
@@ -111,6 +112,15 @@ std::vector<Definition> definitions() {
       {"HorovodRank", none, number, {}, scalar, create_query, nullptr, compute_rank, delete_query},
       {"HorovodLocalRank", none, number, {}, scalar, create_query, nullptr, compute_local_rank, delete_query},
       {"HorovodLocalSize", none, number, {}, scalar, create_query, nullptr, compute_local_size, delete_query},
+      {"HorovodEndStep",
+       none,
+       none,
+       {"kind: int"},
+       no_outputs,
+       create_step_end,
+       nullptr,
+       compute_step_end,
+       delete_step_end},
   };
 }
 

@@ -3,6 +3,7 @@
 // refused in Python.
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -17,6 +18,7 @@ namespace hvd::xla {
 namespace {
 
 constexpr auto kTarget = "horovod_collective";
+constexpr auto kEndStepTarget = "horovod_end_step";
 constexpr size_t kLongestList = 1 << 20;
 
 void read_list(std::istringstream& in, Shape& values) {
@@ -140,6 +142,14 @@ void collective(void* out, const void** in, const char* description, size_t leng
   if (!failure.empty()) fail(status, call.op_type + ": " + failure);
 }
 
+// A step of the training ends; the description is its kind. The first result only sees to it that there is
+// more than one: XLA would give the memory of a single one itself.
+void end_step(void* out, const void** in, const char* description, size_t length, void*) {
+  void** outputs = static_cast<void**>(out);
+  for (int i = 0; i < 2; ++i) *static_cast<int32_t*>(outputs[i]) = *static_cast<const int32_t*>(in[0]);
+  hvd_end_step_default(std::atoll(std::string(description, length).c_str()));
+}
+
 }  // namespace
 }  // namespace hvd::xla
 
@@ -158,5 +168,6 @@ extern "C" HVD_API int horovod_tf_register_xla(void) {
   set_failure = reinterpret_cast<SetFailureFn>(dlsym(library, "XlaCustomCallStatusSetFailure"));
   if (registry == nullptr || add == nullptr) return 0;
   add(registry(), String(kTarget), reinterpret_cast<void*>(&collective), String("Host"));
+  add(registry(), String(kEndStepTarget), reinterpret_cast<void*>(&end_step), String("Host"));
   return 1;
 }

@@ -15,10 +15,12 @@ namespace {
 class HierarchicalTransport final : public Transport {
  public:
   HierarchicalTransport(void* memory, std::vector<int> hosts, const std::vector<int>& mesh_fds, int rank,
-                        const AbortSignal& abort, const std::vector<LinkKeys>& keys)
+                        const AbortSignal& abort, const std::vector<LinkKeys>& keys,
+                        std::shared_ptr<SharedHeap> heap)
       : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(mesh_fds, rank, abort, keys)) {
     const auto local_size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[rank]));
-    if (local_size > 1) shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort);
+    if (local_size > 1)
+      shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort, std::move(heap));
   }
 
   const char* name() const override { return "hierarchical"; }
@@ -89,8 +91,10 @@ class HierarchicalTransport final : public Transport {
 std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector<int> hosts,
                                                        const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
-                                                       const std::vector<LinkKeys>& keys) {
-  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), mesh_fds, rank, abort, keys);
+                                                       const std::vector<LinkKeys>& keys,
+                                                       std::shared_ptr<SharedHeap> heap) {
+  return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), mesh_fds, rank, abort, keys,
+                                                 std::move(heap));
 }
 
 }  // namespace hvd

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/chunks.h"
 #include "comm/course.h"
 
 namespace hvd {
@@ -11,6 +12,10 @@ namespace {
 
 // What every rank sends whole to all, in one message each instead of two, may be so much more over all ranks.
 constexpr size_t kWholeRanks = 8;
+// So little of so many ranks goes to one of them and back: that is 2n messages in all instead of n², and each
+// costs more than its bytes.
+constexpr size_t kOneOwnerBytes = 4 << 10;
+constexpr int kOneOwnerRanks = 9;
 constexpr size_t kRelayBytes = 128 << 10;  // from here on a broadcast is relayed
 constexpr size_t kStagingBytes = 32 << 20;
 
@@ -22,13 +27,14 @@ std::vector<Share> shares_of(const std::vector<Pieces>& lists) {
   return shares;
 }
 
-// Equal shares of whole elements, one a rank.
-std::vector<Share> split(const Pieces& pieces, size_t bytes, size_t element, int size) {
+// Equal shares of whole elements for the first ranks, which own something, and none for the others.
+std::vector<Share> split(const Pieces& pieces, size_t bytes, size_t element, int size, int owners) {
   std::vector<Share> shares;
   Cursor place(pieces);
   const size_t elements = bytes / element;
   for (int i = 0; i < size; ++i) {
-    size_t share = (elements / size + (static_cast<size_t>(i) < elements % size ? 1 : 0)) * element;
+    const bool more = static_cast<size_t>(i) < elements % owners;
+    const size_t share = i < owners ? (elements / owners + (more ? 1 : 0)) * element : 0;
     shares.push_back({place, share});
     place.advance(share);
   }
@@ -63,9 +69,11 @@ Status MeshCommunicator::allreduce(const Reduction& reduction, const Pieces& in,
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
   const auto limit = static_cast<size_t>(shared_.tuning.whole_bytes);
-  bool whole = bytes <= limit && bytes * size_ <= kWholeRanks * limit;
+  const bool one_owner = size_ >= kOneOwnerRanks && bytes <= kOneOwnerBytes;
+  const bool whole = !one_owner && bytes <= limit && bytes * size_ <= kWholeRanks * limit;
   goes(whole ? Algorithm::kWhole : Algorithm::kShared);
-  return whole ? allreduce_whole(reduction, in, out, bytes) : allreduce_shared(reduction, in, out, bytes);
+  if (whole) return allreduce_whole(reduction, in, out, bytes);
+  return allreduce_shared(reduction, in, out, bytes, one_owner ? 1 : size_);
 }
 
 Status MeshCommunicator::allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out,
@@ -89,11 +97,13 @@ Status MeshCommunicator::allreduce_whole(const Reduction& reduction, const Piece
 }
 
 Status MeshCommunicator::allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out,
-                                          size_t bytes) {
-  const size_t chunk = staging_chunk();
-  std::vector<Share> outputs = split(out, bytes, size_of(reduction.type), size_);
-  ReducePlan plan(reduction, rank_, split(in, bytes, size_of(reduction.type), size_), outputs[rank_].place,
-                  outputs, staging(chunk * size_), chunk);
+                                          size_t bytes, int owners) {
+  const size_t element = size_of(reduction.type);
+  std::vector<Share> outputs = split(out, bytes, element, size_, owners);
+  // Of a few bytes there is no more than one chunk: many ranks would clear megabytes for it.
+  const size_t chunk = std::min(staging_chunk(), round_up(outputs[0].bytes, 64));
+  ReducePlan plan(reduction, rank_, split(in, bytes, element, size_, owners), outputs[rank_].place, outputs,
+                  staging(chunk * size_), chunk);
   return exchange_->run(plan);
 }
 

@@ -34,7 +34,8 @@ class MeshCommunicator final : public Communicator {
 
  private:
   Status allreduce_whole(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
-  Status allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
+  Status allreduce_shared(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes,
+                          int owners);
   Status direct(std::vector<Share> out, std::vector<Share> in);
   std::byte* staging(size_t bytes);
   size_t chunk() const { return static_cast<size_t>(shared_.tuning.mesh_chunk); }

@@ -4,8 +4,8 @@
 
 namespace hvd {
 
-ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, int id,
-                                 std::vector<int> members, int rank, const AbortSignal& abort,
+ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, SharedHeap* heap,
+                                 int id, std::vector<int> members, int rank, const AbortSignal& abort,
                                  const Tuning& tuning)
     : segment_(segment),
       members_(std::move(members)),
@@ -14,6 +14,7 @@ ShmCommunicator::ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>
       size_(group_->size()),
       sub_bytes_(segment_.sub_slot_bytes(size_)),
       tuning_(tuning),
+      heap_(heap),
       protocol_(group_, staging),
       sources_(members_.size()) {}
 

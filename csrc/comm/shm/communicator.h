@@ -1,5 +1,6 @@
-// Collectives through shared staging memory: one-shot for what is small, a pipeline of slots for the rest.
-// Who may touch which memory when is ShmProtocol's; this is what is copied and computed.
+// Collectives through shared staging memory: one-shot for what is small, a pipeline of slots for the rest. An
+// allreduce of tensors that are in the heap, on all ranks, goes without: each member combines its share of
+// all where they are. Who may touch which memory when is ShmProtocol's; this is what is copied and computed.
 #pragma once
 
 #include <memory>
@@ -7,15 +8,17 @@
 
 #include "comm/pieces.h"
 #include "comm/shm/group.h"
+#include "comm/shm/heap.h"
 #include "comm/tuning.h"
 
 namespace hvd {
 
 class ShmCommunicator final : public Communicator {
  public:
-  // `tuning` is the transport's and may change from one collective to the next.
-  ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, int id, std::vector<int> members,
-                  int rank, const AbortSignal& abort, const Tuning& tuning);
+  // `tuning` is the transport's and may change from one collective to the next; `heap` is null on all ranks
+  // or on none.
+  ShmCommunicator(const ShmSegment& segment, StagingUse<ShmGroup>& staging, SharedHeap* heap, int id,
+                  std::vector<int> members, int rank, const AbortSignal& abort, const Tuning& tuning);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -30,6 +33,14 @@ class ShmCommunicator final : public Communicator {
   // All of these return false only when the abort signal was raised.
   bool allreduce_once(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
   bool allreduce_pipelined(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes);
+  // What all members have in the heap is combined there. `elsewhere`: somebody has it elsewhere, and nothing
+  // was done.
+  bool allreduce_in_heap(const Reduction& reduction, const Pieces& in, const Pieces& out, size_t bytes,
+                         bool& elsewhere);
+  bool may_be_in_heap(size_t bytes) const;
+  // The part of all members' tensors that is this one's to combine.
+  void combine_share(const Reduction& reduction, const std::vector<Pieces>& in,
+                     const std::vector<Pieces>& out, size_t bytes);
   bool reducescatter_once(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out,
                           size_t bytes);
   bool reducescatter_pipelined(const Reduction& reduction, const std::vector<Pieces>& in, const Pieces& out,
@@ -80,6 +91,7 @@ class ShmCommunicator final : public Communicator {
   const int size_;
   const size_t sub_bytes_;
   const Tuning& tuning_;
+  SharedHeap* const heap_;
   ShmProtocol<ShmGroup> protocol_;
   std::vector<std::byte*> sources_;
 };

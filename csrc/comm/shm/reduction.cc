@@ -22,6 +22,11 @@ Status ShmCommunicator::allreduce(const Reduction& reduction, const Pieces& in, 
   size_t bytes = total_bytes(in);
   if (bytes == 0) return {};
   const bool once = bytes <= once_limit(tuning_, size_);
+  if (!once && may_be_in_heap(bytes)) {
+    bool elsewhere = false;
+    const bool done = allreduce_in_heap(reduction, in, out, bytes, elsewhere);
+    if (!elsewhere) return outcome(done);
+  }
   goes(once ? Algorithm::kOnce : Algorithm::kPipelined);
   return outcome(once ? allreduce_once(reduction, in, out, bytes)
                       : allreduce_pipelined(reduction, in, out, bytes));

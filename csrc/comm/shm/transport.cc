@@ -16,8 +16,8 @@ size_t sub_slot_bytes(int ranks_on_host) { return crowded(ranks_on_host) ? 24 <<
 
 class ShmTransport final : public Transport {
  public:
-  ShmTransport(void* memory, int rank, int size, const AbortSignal& abort)
-      : segment_(memory, size, sub_slot_bytes(size)), rank_(rank), abort_(abort) {}
+  ShmTransport(void* memory, int rank, int size, const AbortSignal& abort, std::shared_ptr<SharedHeap> heap)
+      : segment_(memory, size, sub_slot_bytes(size)), heap_(std::move(heap)), rank_(rank), abort_(abort) {}
 
   const char* name() const override { return "shm"; }
   void tune(const Tuning& tuning) override { tuning_ = tuning; }
@@ -25,8 +25,8 @@ class ShmTransport final : public Transport {
 
   std::unique_ptr<Communicator> open(int id, std::vector<int> members) override {
     if (members.size() == 1) return make_single_communicator();
-    return std::make_unique<ShmCommunicator>(segment_, staging_, id, std::move(members), rank_, abort_,
-                                             tuning_);
+    return std::make_unique<ShmCommunicator>(segment_, staging_, heap_.get(), id, std::move(members), rank_,
+                                             abort_, tuning_);
   }
 
   void reset(int id) override {
@@ -38,6 +38,7 @@ class ShmTransport final : public Transport {
  private:
   const ShmSegment segment_;
   StagingUse<ShmGroup> staging_;
+  const std::shared_ptr<SharedHeap> heap_;
   const int rank_;
   const AbortSignal& abort_;
   Tuning tuning_;
@@ -47,8 +48,9 @@ class ShmTransport final : public Transport {
 
 size_t shm_bytes(int size) { return ShmSegment::bytes(size); }
 
-std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort) {
-  return std::make_unique<ShmTransport>(memory, rank, size, abort);
+std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, const AbortSignal& abort,
+                                              std::shared_ptr<SharedHeap> heap) {
+  return std::make_unique<ShmTransport>(memory, rank, size, abort, std::move(heap));
 }
 
 }  // namespace hvd

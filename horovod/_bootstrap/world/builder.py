@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
 import selectors
 import socket
@@ -12,14 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import horovod
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.client import RendezvousClient
-from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, PROTOCOL, READY
+from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY
 from horovod._bootstrap.rendezvous.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod._bootstrap.world import shared_memory
 from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.terms import terms
 from horovod._bootstrap.world.tree import neighbours_of, parents_of
 from horovod._net import descriptors
 from horovod._net.addresses import elsewhere, family_of
@@ -108,7 +106,7 @@ class Builder:
         transport: str,
         groups: Sequence[int] | None,
         process_sets: Sequence[Sequence[int]],
-        shm_bytes: Callable[[int], int],
+        shm_bytes: Callable[[int], Sequence[int]],
         encryption: str = "none",
     ) -> None:
         """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
@@ -123,7 +121,7 @@ class Builder:
         self._join(info, transport, process_sets, encryption)
 
         if transport == "mpi":  # needs no memory, and no connections that carry data
-            met = self._meet_on_host(lambda ranks: 0, False)
+            met = self._meet_on_host(lambda ranks: (), False)
             self.transport = "mpi"
         else:
             met = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
@@ -188,16 +186,7 @@ class Builder:
                 "remaining": max(0.0, self._deadline - time.monotonic()),
                 "peer_timeout": self._peer_timeout,
                 "info": info,
-                "agree": {
-                    "the rendezvous protocol": str(PROTOCOL),
-                    "the version of horovod": horovod.__version__,
-                    "the transport": transport,
-                    "HOROVOD_ENCRYPTION": encryption,
-                    VARIABLE: _bounded(json.dumps(self._wanted)),
-                    "the list of process sets": _bounded(
-                        json.dumps([sorted(ranks) for ranks in process_sets])
-                    ),
-                },
+                "agree": terms(transport, encryption, self._wanted, process_sets),
             }
         )
         self._run_until(
@@ -219,9 +208,9 @@ class Builder:
         )
         return client.shared[stage]
 
-    def _meet_on_host(self, shm_bytes: Callable[[int], int], must: bool) -> str:
+    def _meet_on_host(self, shm_bytes: Callable[[int], Sequence[int]], must: bool) -> str:
         """Brings the ranks of each host together at the first of them, which offers the memory to
-        share.
+        share; if there is only one host, also the control connections are made here.
 
         Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if
         the ranks of each host share memory, else "tcp". The launcher's names decide who is on the
@@ -229,25 +218,32 @@ class Builder:
         """
         host = self.hosts[self._rank]
         if must:  # whatever the hosts are called
-            self.parents = [0] * self._size
+            self.parents = parents_of([0] * self._size)
         local = [rank for rank in range(self._size) if must or self.hosts[rank] == host]
         self.local_ranks, first = set(local), local[0]
         whole = len(local) == self._size
-        kinds = (CONTROL, LIVENESS) if whole else (_NEIGHBOUR,)
-        memory_bytes = shm_bytes(len(local)) if len(local) > 1 else 0
+        sizes = shm_bytes(len(local)) if len(local) > 1 else ()
+        # The first of these links brings the memory.
+        links = [(LIVENESS if whole else _NEIGHBOUR, first)]
+        if whole:
+            links.append((CONTROL, self.parents[self._rank]))
+        expected = [(links[0][0], rank) for rank in local[1:]] if self._rank == first else []
+        if whole:
+            expected += [(CONTROL, rank) for rank in local[1:] if self.parents[rank] == self._rank]
         sock: socket.socket | None = None
         offer: Message = {}
-        if self._rank == first and len(local) > 1:
-            sock = self._offer_memory(offer, memory_bytes)
+        if expected:
+            sock = self._offer(offer, sizes if self._rank == first else ())
         offers = self._share(_OFFER_STAGE, offer)
-        problem = str(offers[first].get("problem", ""))
         if sock is not None:
-            # And one to watch each process, later.
-            count = (len(kinds) + 1) * (len(local) - 1)
-            descriptors.require(count, f"the connections of rank {first} to the other ranks of its host")
-            self._open_listeners([sock], [(kind, rank) for rank in local[1:] for kind in kinds])
-        elif self._rank != first and not problem:
-            problem = self._get_memory("\0" + offers[first]["unix"], memory_bytes, first, kinds)
+            # The first one also watches each process, later.
+            count = len(expected) + (len(local) - 1 if self._rank == first else 0)
+            descriptors.require(count, f"the connections of rank {self._rank} to the other ranks of its host")
+            self._open_listeners([sock], expected)
+        problem = next((each for _, peer in links if (each := str(offers[peer].get("problem", "")))), "")
+        if self._rank != first and not problem:
+            addresses = [(kind, peer, "\0" + offers[peer]["unix"]) for kind, peer in links]
+            problem = self._get_memory(addresses, sizes)
         problems = self._share(_HOST_STAGE, problem)
         self._met = [not each for each in problems]
         everyone = all(self._met)
@@ -275,26 +271,31 @@ class Builder:
         self.memory = memory
         return "hierarchical"
 
-    def _offer_memory(self, offer: Message, memory_bytes: int) -> socket.socket | None:
-        """The first rank of a host: makes the memory (0: none) and the place to get it from."""
+    def _offer(self, offer: Message, sizes: Sequence[int]) -> socket.socket | None:
+        """A place to connect to on this host; its first rank also makes the memory, if any."""
         try:
-            if memory_bytes:
-                self.memory = shared_memory.create(memory_bytes)
+            if sizes:
+                self.memory = shared_memory.create(sizes)
             # An abstract name: exists in this network namespace only and vanishes with the socket.
             sock = self._listen(socket.AF_UNIX, "\0horovod-" + os.urandom(16).hex())
         except OSError as error:
-            offer["problem"] = f"rank {self._rank} has no shared memory to offer: {error}"
+            offer["problem"] = (
+                f"rank {self._rank} has no {'shared memory' if sizes else 'socket'} to offer: {error}"
+            )
             return None
         offer["unix"] = sock.getsockname().decode()[1:]
         return sock
 
-    def _get_memory(self, address: str, memory_bytes: int, first: int, kinds: Sequence[str]) -> str:
-        """Other ranks: connects to the first of this host. Returns what prevents it, or ""."""
+    def _get_memory(self, links: Sequence[tuple[str, int, str]], sizes: Sequence[int]) -> str:
+        """Other ranks: makes these connections on this host (kind, peer, address), and gets the
+        memory through the first one. Returns what prevents it, or "".
+        """
         problem: list[str] = []
+        brings_memory = links[0][:2]
 
         def receive(sock: socket.socket) -> None:
             try:
-                descriptor = shared_memory.receive(sock, memory_bytes)
+                descriptor = shared_memory.receive(sock, sizes)
             except OSError as error:
                 problem.append(str(error))
                 descriptor = -1
@@ -302,27 +303,30 @@ class Builder:
                 self.memory = descriptor
                 self._selector.unregister(sock)
 
-        def keep(kind: str) -> Callable[[socket.socket, Session], None]:
+        def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
             def on_open(sock: socket.socket, session: Session) -> None:
-                self.links[kind, first], self.sessions[kind, first] = sock, session
-                self._credentials[first], user = shared_memory.peer(sock)
+                self.links[kind, peer], self.sessions[kind, peer] = sock, session
+                self._credentials[peer], user = shared_memory.peer(sock)
                 if user != os.geteuid():
-                    problem.append(f"{self._name(first)} runs as another user, with the id {user}")
+                    problem.append(f"{self._name(peer)} runs as another user, with the id {user}")
                     return
-                if memory_bytes and kind == kinds[0]:
+                if sizes and (kind, peer) == brings_memory:
                     self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
 
             return on_open
 
+        def missing() -> list[int]:
+            return [peer for kind, peer, _ in links if (kind, peer) not in self.links]
+
         def done() -> bool:
             problem.extend(connector.problem for connector in self._connectors.values() if connector.gave_up)
-            return bool(problem) or (
-                len(self.links) == len(kinds) and (self.memory >= 0) == (memory_bytes > 0)
-            )
+            return bool(problem) or (not missing() and (self.memory >= 0) == bool(sizes))
 
-        for kind in kinds:
-            self._connect_to(kind, first, [(socket.AF_UNIX, address)], keep(kind))
-        self._run_until(done, lambda: f"no connection to {self._name(first)} on the same host")
+        for kind, peer, address in links:
+            self._connect_to(kind, peer, [(socket.AF_UNIX, address)], keep(kind, peer))
+        self._run_until(
+            done, lambda: f"no connection to {self._name((missing() or [links[0][1]])[0])} on the same host"
+        )
         return problem[0] if problem else ""
 
     def _build_mesh(self, sockets: Sequence[socket.socket]) -> None:
@@ -397,7 +401,7 @@ class Builder:
                 # has.
                 earlier.close()
             self.links[kind, peer], self.sessions[kind, peer] = sock, session
-            if sock.family == socket.AF_UNIX and kind != LIVENESS and self.memory >= 0:
+            if sock.family == socket.AF_UNIX and kind != CONTROL and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
@@ -491,10 +495,3 @@ def _neighbours(identity: Identity) -> int:
     """How many ranks are on this host, as far as the launcher has told."""
     told = identity.discovery.local if identity.discovery is not None else None
     return identity.local_size if told is None else told[1]
-
-
-def _bounded(text: str) -> str:
-    """`text`, or its beginning and a hash: enough to compare and to recognise."""
-    if len(text) <= 300:
-        return text
-    return f"{text[:200]}... (sha256 {hashlib.sha256(text.encode()).hexdigest()})"

@@ -6,10 +6,12 @@ It has no name, so nothing is left behind and nobody else can open it.
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import os
 import socket
 import struct
+from collections.abc import Sequence
 
 _DESCRIPTOR = array.array("i").itemsize
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -18,14 +20,19 @@ _F_ADD_SEALS = 1033
 _F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1, 2, 4
 
 
-def create(size: int) -> int:
-    """A descriptor of `size` zero bytes; pages come into being when they are touched.
+def create(sizes: Sequence[int]) -> int:
+    """A descriptor of so many zero bytes; pages come into being when they are touched.
 
-    Raises OSError.
+    The first of `sizes` that can be had. Raises OSError.
     """
     descriptor = os.memfd_create("horovod", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.ftruncate(descriptor, size)
+        for size in sizes[:-1]:
+            with contextlib.suppress(OSError):  # a limit on the size of files
+                os.ftruncate(descriptor, size)
+                break
+        else:
+            os.ftruncate(descriptor, sizes[-1])
         # With a fixed size no rank can make another one's access fault.
         fcntl.fcntl(descriptor, _F_ADD_SEALS, _F_SEAL_SEAL | _F_SEAL_SHRINK | _F_SEAL_GROW)
     except BaseException:
@@ -39,7 +46,7 @@ def send(sock: socket.socket, descriptor: int) -> None:
     socket.send_fds(sock, [b"m"], [descriptor])
 
 
-def receive(sock: socket.socket, size: int) -> int | None:
+def receive(sock: socket.socket, sizes: Sequence[int]) -> int | None:
     """The descriptor sent by send(), owned by the caller; None if it isn't there yet.
 
     Raises ConnectionError if the connection ended or something else came.
@@ -52,7 +59,7 @@ def receive(sock: socket.socket, size: int) -> int | None:
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(content[: len(content) - len(content) % _DESCRIPTOR])
-    if data == b"m" and len(descriptors) == 1 and os.fstat(descriptors[0]).st_size == size:
+    if data == b"m" and len(descriptors) == 1 and os.fstat(descriptors[0]).st_size in sizes:
         return descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)

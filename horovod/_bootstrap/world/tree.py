@@ -1,14 +1,16 @@
 """Who talks to whom about what is ready: a tree with rank 0 at its root. A pure function.
 
-The first rank of each host is its leader. The others of the host talk to it, and leaders form a
-tree, so that no rank, and rank 0 least of all, hears from every other one.
+The first rank of each host is its leader. The others of the host talk to it, or, if they are many,
+to the first of a part of them; and leaders form a tree, so that no rank, and rank 0 least of all,
+hears from every other one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-FAN_OUT = 32  # leaders right below one
+FAN_OUT = 32  # right below one: leaders at most, and ranks of the same host
 
 
 def parents_of(hosts: Sequence[int], fan_out: int | None = None) -> list[int]:
@@ -16,11 +18,26 @@ def parents_of(hosts: Sequence[int], fan_out: int | None = None) -> list[int]:
 
     A parent is always a lower rank than its child.
     """
-    below = FAN_OUT if fan_out is None else fan_out
-    leader = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    leaders = sorted(leader.values())
-    above = {rank: leaders[max(place - 1, 0) // below] for place, rank in enumerate(leaders)}
-    return [above.get(rank, leader[host]) for rank, host in enumerate(hosts)]
+    most = FAN_OUT if fan_out is None else fan_out
+    ranks_of: dict[int, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        ranks_of.setdefault(host, []).append(rank)
+    leaders = [ranks[0] for ranks in ranks_of.values()]
+    parents = [0] * len(hosts)
+    for place, leader in enumerate(leaders):
+        parents[leader] = leaders[max(place - 1, 0) // most]
+    for leader, *others in ranks_of.values():
+        _put_below(leader, others, most, parents)
+    return parents
+
+
+def _put_below(above: int, ranks: Sequence[int], most: int, parents: list[int]) -> None:
+    """Ranks of one host; if there are more than `most`, in about as many parts as each has ranks."""
+    parts = len(ranks) if len(ranks) <= most else min(math.isqrt(len(ranks) - 1) + 1, most)
+    for part in range(parts):
+        first, *others = ranks[part * len(ranks) // parts : (part + 1) * len(ranks) // parts]
+        parents[first] = above
+        _put_below(first, others, most, parents)
 
 
 def neighbours_of(rank: int, parents: Sequence[int]) -> list[int]:

@@ -86,7 +86,7 @@ def connect(
     peer_timeout: float,
     process_sets: Sequence[Sequence[int]],
     scope: str,
-    shm_bytes: Callable[[int], int],
+    shm_bytes: Callable[[int], Sequence[int]],
     encryption: str = "none",
     client: RendezvousClient | None = None,
 ) -> World:
@@ -97,8 +97,8 @@ def connect(
     are on one host if the launcher gave them the same host name and they find each other there.
     `groups`, one number a rank, divides the hosts further, as if there were more of them. `timeout`
     seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
-    `process_sets` must be the same on all ranks. `shm_bytes(size)` is how much memory the core
-    wants to share among `size` ranks of a host. With `encryption` "data" what goes through mesh_fds
+    `process_sets` must be the same on all ranks. `shm_bytes(size)` are the amounts of memory that
+    `size` ranks of a host can share, the best one first. With `encryption` "data" what goes through mesh_fds
     is encrypted. `client` is a connection to the rendezvous that is there already, in an elastic
     job: it is closed here, and then even a rank that is alone reports there.
 

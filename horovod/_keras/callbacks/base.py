@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from horovod._keras import flavours
+from horovod._keras.without_xla import leave_xla_out
 
 Callback: Any = object  # stands for the Keras's own class, which comes next
 
@@ -27,6 +28,8 @@ class HorovodCallback(Callback):  # type: ignore[misc]
                 "(tf_keras): set TF_USE_LEGACY_KERAS=1 and use horovod.tensorflow.keras"
             )
         super().set_model(model)
+        if model is not None and not self.is_legacy:  # which compiles only if it is told to
+            leave_xla_out(self.keras, model)
 
     @property
     def is_legacy(self) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 
 from horovod._keras import variables
 from horovod._keras.callbacks.base import HorovodCallback
+from horovod._keras.classes import is_distributed
 from horovod.common.session import state
-from horovod.common.steps import mark_step
+from horovod.common.steps import end_step
 
 
 class Broadcast(HorovodCallback):
@@ -46,8 +47,9 @@ class Broadcast(HorovodCallback):
         self._local[variables.identity_of(var)] = var
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Broadcasts, once; and tells the timeline that a step has ended, which compiled code can't."""
-        mark_step()
+        """Broadcasts, once; and says that a step has ended, where no optimizer does."""
+        if not is_distributed(getattr(self.model, "optimizer", None)):
+            end_step(id(self))
         if self.broadcast_done:
             return
         variables.broadcast_variables(

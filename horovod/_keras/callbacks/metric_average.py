@@ -8,13 +8,15 @@ import numpy as np
 
 from horovod import numpy as hvd
 from horovod._keras.callbacks.base import HorovodCallback
+from horovod.common import metrics
 
 
 class MetricAverage(HorovodCallback):
     """At the end of an epoch every metric becomes its average over the ranks.
 
     Callbacks that come later in the list see the averages: put it before ReduceLROnPlateau,
-    TensorBoard and others that use metrics. Each rank must have the same metrics.
+    TensorBoard and others that use metrics. Each rank must have the same metrics. The dashboard and
+    hvd.metrics() show the averages, too.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -39,3 +41,7 @@ class MetricAverage(HorovodCallback):
         )
         for name, average in zip(names, averages, strict=True):
             logs[name] = float(average) if average.ndim == 0 else average
+        # "samples" would count what has been processed.
+        metrics.observe(
+            **{name: logs[name] for name in names if isinstance(logs[name], float) and name != "samples"}
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import Field, field
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +29,8 @@ class Knob(NamedTuple):
     out of ``--help``, ``deprecated_flags`` also warn. ``scale`` is the factor from the flag's and
     config file's unit to the variable's. ``requires`` names the field without which ``horovodrun``
     does not export this one. ``inverted``: the config-file key says the opposite of the variable.
-    ``tolerant``: a value of the variable that is not allowed means the default.
+    ``tolerant``: a value of the variable that is not allowed means the default; so it does with
+    ``no_effect``.
     """
 
     name: str
@@ -80,6 +83,30 @@ class Knob(NamedTuple):
             raise ValueError(
                 f"{source or self.env}={text!r} is not valid: it must be {self.allowed()}"
             ) from None
+
+    def of_variable(self, text: str) -> tuple[Value, str]:
+        """parse(), but with the values that the original Horovod took and that are not allowed here.
+
+        Also what to say about the value, "" if there is nothing to say.
+        """
+        text = text.strip()
+        try:
+            return self.parse(text), ""
+        except ValueError as error:
+            value = self._as_ever(text)
+            if value is None and not (self.tolerant or self.no_effect):
+                raise
+            value = self.default if value is None else value
+            return value, f"{error}; {self.text(value) or 'nothing'} is used"
+
+    def _as_ever(self, text: str) -> Value:
+        """Numbers as C reads them: all above 0 are a yes, and integers end at the point."""
+        if self.kind is bool and re.fullmatch(r"[+-]?[0-9]+", text):
+            return int(text) > 0
+        if self.kind is int and (number := re.fullmatch(r"([+-]?[0-9]+)\.[0-9]*", text)):
+            with contextlib.suppress(ValueError):
+                return self._convert(number[1])
+        return None
 
     def _convert(self, text: str) -> Value:
         if self.kind is bool:

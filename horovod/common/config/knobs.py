@@ -411,23 +411,19 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
         for setting in KNOBS
         if setting.no_effect
         and (text := environ.get(setting.env, "").strip())
-        and setting.parse(text) != setting.default
+        and setting.of_variable(text)[0] != setting.default
     ]
 
 
 def read(environ: Mapping[str, str]) -> Config:
     """The settings in ``environ``. A variable that is missing or empty has its default; a bad value
-    raises ValueError naming the variable, the value and what is allowed. If the knob is tolerant,
-    rank 0 warns."""
+    raises ValueError naming the variable, the value and what is allowed. If the original Horovod
+    took it, or nothing depends on it, rank 0 warns."""
     values: dict[str, Any] = {}
     for setting in KNOBS:
         text = environ.get(setting.env, "").strip()
         if text:
-            try:
-                values[setting.name] = setting.parse(text)
-            except ValueError as error:
-                if not setting.tolerant:
-                    raise
-                if environ.get("HOROVOD_RANK", "0") == "0":
-                    warnings.warn(f"{error}; {setting.text(setting.default)} is used", stacklevel=2)
+            values[setting.name], note = setting.of_variable(text)
+            if note and environ.get("HOROVOD_RANK", "0") == "0":
+                warnings.warn(note, stacklevel=2)
     return Config(**values)

@@ -16,8 +16,10 @@ def page() -> str:
         "Each setting is an environment variable of the worker processes, read in `hvd.init()`.",
         "`horovodrun` sets the variable from a flag or from a key of its config file (`section: key`).",
         "A flag beats the config file, the config file beats an inherited variable.",
-        "A value that is not allowed is an error; in `HOROVOD_LOG_LEVEL`, if it was not set by a flag or the",
-        "config file, it means `warning`, and rank 0 says so.",
+        "A value that is not allowed is an error. Of a variable, some that the original took are accepted,",
+        "and rank 0 says so: other integers for 1/0, of which those above 0 mean yes; numbers with a point",
+        "for integers, which end there; anything in `HOROVOD_LOG_LEVEL`, which means `warning` then, and in",
+        "settings without effect.",
         "Settings marked *no effect* are accepted for compatibility and do nothing in this engine.",
     ]
     for group in dict.fromkeys(knob.group for knob in KNOBS):

@@ -404,8 +404,9 @@ class Agent:
         left.
         """
         for pid, sweep in list(self._ending.items()):
-            if sweep.step(now):
-                del self._ending[pid]
+            worker = self._workers.get(pid)
+            if sweep.step(now) and (worker is None or worker.ended_at is not None or sweep.left):
+                del self._ending[pid]  # not of one that has ended just now, which has to be told
         for pid, worker in list(self._workers.items()):
             if pid in self._ending or not worker.reaped or worker.ended_at is None:
                 continue
@@ -456,6 +457,8 @@ class Agent:
                 self._sweep.left = []
             elif not self._sweep.step(now):
                 return
+            if not ended and not self._sweep.left:
+                return  # one has ended just now, which has to be told
             self._swept_at = now
         waiting = any(worker.streams for worker in self._workers.values())
         # Someone outside the job may hold a pipe; whatever was written before has arrived long

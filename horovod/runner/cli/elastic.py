@@ -239,5 +239,5 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
         if payload is not None:
             payload.deliver({rank: bytes(result) for rank, result in job.results.items()})
         if timeline is not None:
-            observing.timelines().finish(timeline, job.recorded)
+            observing.timelines().finish(timeline, job.recorded, job.reasons)
         return code

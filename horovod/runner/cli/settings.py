@@ -66,7 +66,7 @@ def _is_on(knob: Knob, values: Mapping[str, Value], environ: Mapping[str, str]) 
     if knob.name in values:
         return bool(values[knob.name])
     text = environ.get(knob.env, "")
-    return bool(text and knob.parse(text))
+    return bool(text and knob.of_variable(text)[0])
 
 
 def in_units(knob: Knob, text: str, source: str) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from horovod.runner.agent.timeline_parts import unpacked
@@ -22,20 +22,22 @@ def prepare(timeline: Path) -> None:
         pass
 
 
-def finish(timeline: Path, received: Iterable[bytes]) -> None:
+def finish(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str] | None = None) -> None:
     """Merges the parts beside the file and those that agents have sent, and tells the user.
+
+    ``reasons``: why each generation of an elastic job has come.
 
     A timeline that can't be merged costs a message, not the exit code of the job.
     """
     try:
-        lines = _merged(timeline, received)
+        lines = _merged(timeline, received, reasons)
     except (OSError, ValueError) as error:
         lines = [f"the timeline could not be merged: {error}", f"its parts are beside {timeline}"]
     for line in lines:
         print(f"horovodrun: {line}", file=sys.stderr)
 
 
-def _merged(timeline: Path, received: Iterable[bytes]) -> list[str]:
+def _merged(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str] | None) -> list[str]:
     local = parts_beside(timeline)
     contents = {path.name: path.read_bytes() for path in local}
     for data in received:
@@ -43,7 +45,7 @@ def _merged(timeline: Path, received: Iterable[bytes]) -> list[str]:
     contents = {name: data for name, data in contents.items() if data}
     if not contents:
         return [f"{timeline}: no rank has recorded anything: did the program call hvd.init()?"]
-    worlds = write_merged(contents, timeline)
+    worlds = write_merged(contents, timeline, reasons=reasons)
     for path in (*local, *generations_beside(timeline)):
         path.unlink()
     world = longest(worlds)

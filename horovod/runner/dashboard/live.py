@@ -44,7 +44,7 @@ class LiveModel:
         self.totals = {"steps": first.get("steps", 0), "bytes": first.get("bytes", 0)}
         if self._told is None:
             self._told = now
-        if rates and self._totals_grow() and now >= self._told + _STEP_EVERY:
+        if rates and rates["steps_per_second"] is not None and now >= self._told + _STEP_EVERY:
             self._told = now
             shown = {
                 "steps": first.get("steps", 0),
@@ -52,9 +52,6 @@ class LiveModel:
                 "exposed": round(rates["exposed"], 3),
             }
             self._progress(shown)
-
-    def _totals_grow(self) -> bool:
-        return bool(self.totals.get("steps") or self.totals.get("bytes"))
 
     def metrics(self) -> Mapping[str, Any]:
         """What rank 0 has counted, as it last said."""

@@ -9,7 +9,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from horovod import _absent
 from horovod.runner.plan.hosts import HostInfo, parse_discovered
+
+_absent.without_names(__name__)
 
 LIMIT_SECONDS = 30.0  # for one call of a script
 _LARGEST_ANSWER = 1 << 20

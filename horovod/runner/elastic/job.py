@@ -61,6 +61,7 @@ class ElasticJob(ElasticAgents):
         self._short = False  # of slots, and that has been said
         self._told_to_wait = -1  # the generation whose waiting has been mentioned
         self._world_at = 0.0  # when the present world was assigned
+        self.reasons: dict[int, str] = {}  # why there was each generation
         rendezvous.on_elastic(self._hear)
 
     @property
@@ -401,6 +402,7 @@ class ElasticJob(ElasticAgents):
     def _form(self, now: float, decision: Decision, world: tuple[int, ...], started: set[int]) -> None:
         state = self._state
         generation = state.generation + 1
+        self.reasons[generation] = decision.reason
         workers = [state.workers[number] for number in world]
         numbers = places([(worker.host, worker.slot) for worker in workers])
         several = any(self._is_remote(worker.host) for worker in workers)

@@ -26,7 +26,9 @@ from horovod.runner.elastic.state import (
     Worker,
 )
 
-BATCH_SECONDS = 1.0  # after a newcomer is ready, to wait for others that are still starting
+# After a newcomer is ready, to wait for others that are still starting: half as long as these have taken so
+# far, within these limits.
+BATCH_SECONDS = (1.0, 10.0)
 LEAVE_SECONDS = 30.0  # for a worker that was told that it is removed
 FUTILE_RESETS = 3  # in a row that change nobody and see no commit: the error is the program's own
 
@@ -141,7 +143,9 @@ def _over(now: float, state: State) -> Stop | None:
             return None
         if not state.generation and _unstaffed(now, state):
             return _out_of_time(now, state, first)
-        return Stop(0, "") if first is None else Stop(_shell_code(first.code), "", first)
+        # One that failed before it was in the world does not spoil the end of the others.
+        counted = [each for each in state.failures if not members or each.worker in state.members]
+        return Stop(_shell_code(counted[0].code), "", counted[0]) if counted else Stop(0, "")
     alone = _only_on_disk(state)  # then new hosts may still come
     fresh = state.generation == 0 and changes.eligible(now, state)
     if first is not None and not running and not fresh and not alone:
@@ -161,6 +165,10 @@ def _over(now: float, state: State) -> Stop | None:
                 "must overlap with old ones",
                 first,
             )
+    limit = state.limits.reset_limit
+    # Not when the next world could be formed: nobody has to wait for slots in vain.
+    if limit is not None and state.generation > limit and not _absent(state):
+        return Stop(1, RESET_LIMIT_EXCEEDED_MESSAGE.format(limit), first)
     if members and state.futile >= FUTILE_RESETS:
         return Stop(
             1,
@@ -304,13 +312,8 @@ def _world(state: State, slots: Sequence[Slot], gone: set[int]) -> tuple[list[Wo
         return (chosen, "") if not missing else (None, _names(missing))
     if not any(worker.phase is Phase.ENLISTED for worker in chosen) and not _only_on_disk(state):
         return None, ""
-    absent = [
-        f"rank {state.workers[number].rank} ({state.workers[number].name})"
-        for number in state.members
-        if state.workers[number].phase is Phase.ACTIVE
-    ]
-    if absent:
-        return None, _names(absent)
+    if absent := _absent(state):
+        return None, _names([f"rank {worker.rank} ({worker.name})" for worker in absent])
     if len(chosen) < limits.least:
         return None, f"{limits.least} ranks, of which {len(chosen)} are ready"
     starting = [
@@ -323,15 +326,16 @@ def _world(state: State, slots: Sequence[Slot], gone: set[int]) -> tuple[list[Wo
     return chosen, ""
 
 
+def _absent(state: State) -> list[Worker]:
+    """Members of the present world that have not asked for another."""
+    members = [state.workers[number] for number in state.members]
+    return [worker for worker in members if worker.phase is Phase.ACTIVE]
+
+
 def _with_world(state: State, decision: Decision, world: list[Worker]) -> Decision:
-    limits = state.limits
-    if limits.reset_limit is not None and state.generation > limits.reset_limit:
-        text = RESET_LIMIT_EXCEEDED_MESSAGE.format(limits.reset_limit)
-        first = state.failures[0] if state.failures else None
-        return Decision(decision.why, decision.look_again, stop=Stop(1, text, first))
     numbers = tuple(worker.id for worker in world)
     newest = max(worker.commit for worker in world)
-    if state.newest >= 0 > newest and not limits.durable:
+    if state.newest >= 0 > newest and not state.limits.durable:
         text = "nobody who is left has the state of the training"
         return Decision(decision.why, decision.look_again, stop=Stop(1, text, None))
     same = newest >= 0 and all(worker.commit == newest and worker.generation > 0 for worker in world)
@@ -386,9 +390,9 @@ def _notice(
         newest = max(
             (taken[slot].since for slot in wanted if taken[slot].phase is Phase.STANDBY), default=-math.inf
         )
-        if starting and newest > -math.inf and now < newest + BATCH_SECONDS:
+        if starting and newest > -math.inf and now < (end := newest + _patience_with(starting, newest)):
             # Others will be ready in a moment: one interruption is enough.
-            again = newest + BATCH_SECONDS
+            again = end
             wanted = [slot for slot in wanted if taken[slot].phase is Phase.ACTIVE]
         wanted = [slot for slot in wanted if taken[slot].phase is not Phase.SPAWNED]
     target = tuple(wanted[: state.limits.most])
@@ -401,6 +405,11 @@ def _notice(
     if not result or target == state.announced:
         return HostUpdateResult.no_update, (), again
     return result, target, again
+
+
+def _patience_with(starting: Sequence[Worker], newest: float) -> float:
+    least, most = BATCH_SECONDS
+    return min(max(least, (newest - min(worker.since for worker in starting)) / 2), most)
 
 
 # -- agents and workers --

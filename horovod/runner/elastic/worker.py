@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from horovod import _absent
 from horovod._bootstrap.host_update import HostUpdateResult
 
 __all__ = ["HostUpdateResult"]
+
+_absent.without_names(__name__)

@@ -15,6 +15,7 @@ from horovod.runner.launcher.supervision import Manner, Supervision, Watch
 from horovod.runner.launcher.survey_coordinator import SurveyCoordinator
 from horovod.runner.plan.job_plan import HostPlan, JobPlan
 
+_ENDS_TOLD = 16  # failures of ranks that get a line each; those of hundreds are told together
 _ATTEMPTS = 5  # at connecting to a machine that is too busy to answer
 
 
@@ -60,6 +61,8 @@ class Job(Supervision):
         self._running = {worker.rank for host in plan.hosts for worker in host.workers}
         self._started_by: float | None = None  # the time until which all ranks must have been started
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
+        self._ends_told = 0
+        self._ends: dict[str, list[int]] = {}  # how ranks failed that were not told of one by one
         self._host_lost = False
 
     def _over(self) -> bool:
@@ -196,7 +199,11 @@ class Job(Supervision):
         self._rendezvous.rank_failed(rank, f"rank {rank} on {agent.host} {what}")
         if self._stopping or self._signalled is not None:
             return  # our own doing
-        self._say("stdout", f"rank {rank} on {agent.host} {what}")
+        self._ends_told += 1
+        if self._ends_told <= _ENDS_TOLD:
+            self._say("stdout", f"rank {rank} on {agent.host} {what}")
+        else:
+            self._ends.setdefault(f"on {agent.host} {what}", []).append(rank)
         if self._trouble is not None:
             return  # a consequence
         self._failures.append(_Failure(rank, agent.host, code, what))
@@ -239,6 +246,8 @@ class Job(Supervision):
     # -- the end --
 
     def _report(self) -> None:
+        for what, ranks in self._ends.items():
+            self._say("stdout", f"{failure.ranks(sorted(ranks))} {what}")
         if self._signalled is not None:
             return
         first = self._cause()

@@ -29,6 +29,14 @@ class HostInfo:
     slots: int
     python: str | None = None  # path of its interpreter, if not the same as here
 
+    @classmethod
+    def from_string(cls, text: str) -> HostInfo:
+        """One entry of parse_hosts()."""
+        found = parse_hosts(text)
+        if len(found) != 1:
+            raise ValueError(f"{text!r} is not one host, such as node1:4")
+        return found[0]
+
 
 @dataclass(frozen=True)
 class SlotInfo:

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
-from typing import Any
 
+from horovod import _absent
 from horovod._net.addresses import LOOPBACK, is_local, own_addresses
 
 __all__ = ["filter_local_addresses", "get_driver_ip", "get_local_host_addresses", "resolve_host_address"]
 
-_INSTEAD = (
-    "horovod.runner.common.util.network.{name} is not there: it unpickled what came over the network. To "
-    "start processes use horovodrun or horovod.run(); to exchange objects between ranks "
-    "hvd.broadcast_object() and hvd.allgather_object()"
-)
-_PICKLING = ("AckResponse", "BasicClient", "BasicService", "PingRequest", "PingResponse", "Wire")
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PICKLING:
-        raise ImportError(_INSTEAD.format(name=name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_absent.without_names(__name__)
 
 
 def get_local_host_addresses() -> set[str]:

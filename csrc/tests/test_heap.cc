@@ -1,0 +1,243 @@
+// Memory in which the ranks of a host find each other's tensors, and collectives that work there.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "comm/course.h"
+#include "comm/shm/heap.h"
+#include "tests/check.h"
+#include "tests/comm_operations.h"
+
+namespace {
+
+using namespace suite;
+using hvd::SharedHeap;
+constexpr size_t kPage = SharedHeap::kPage;
+
+std::shared_ptr<SharedHeap> heap_of(size_t pages, int ranks, int rank, const std::shared_ptr<void>& memory) {
+  return std::make_shared<SharedHeap>(memory, memory.get(), pages * kPage, ranks, rank);
+}
+
+// A file, as the ranks have it, and two mappings of it.
+struct File {
+  int fd = memfd_create("hvd-test", MFD_CLOEXEC);
+  explicit File(size_t bytes) : bytes(bytes) { CHECK(ftruncate(fd, static_cast<off_t>(bytes)) == 0); }
+  ~File() { close(fd); }
+  std::shared_ptr<void> map() const {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(memory != MAP_FAILED);
+    return {memory, [length = bytes](void* address) { munmap(address, length); }};
+  }
+  const size_t bytes;
+};
+
+// Which way a collective went.
+struct Noted final : hvd::Course {
+  void phase(hvd::Phase, uint64_t, uint64_t, size_t) override {}
+};
+
+}  // namespace
+
+// Blocks never overlap, keep what is in them, and all room comes back: against a list of what there is.
+TEST(random_blocks) {
+  constexpr size_t kPages = 64;
+  const File file(2 * kPages * kPage);
+  auto heap = heap_of(kPages, 2, 1, file.map());
+  Random random(7);
+  struct Block {
+    size_t bytes;
+    unsigned char content;
+  };
+  std::map<unsigned char*, Block> blocks;
+  auto pages_of = [](size_t bytes) { return bytes == 0 ? 1 : (bytes + kPage - 1) / kPage; };
+  for (int turn = 0; turn < 20000; ++turn) {
+    if (pick(random, 2) == 0) {
+      const size_t bytes = pick(random, 3) == 0 ? pick(random, 12 * kPage) : pick(random, kPage);
+      auto* memory = static_cast<unsigned char*>(heap->allocate(bytes));
+      size_t used = 0;
+      for (const auto& [begin, block] : blocks) used += pages_of(block.bytes);
+      if (memory == nullptr) {
+        CHECK(used + pages_of(bytes) > kPages / 2);  // full, or cut into pieces
+        continue;
+      }
+      for (const auto& [begin, block] : blocks)
+        CHECK(memory + pages_of(bytes) * kPage <= begin || begin + pages_of(block.bytes) * kPage <= memory);
+      const Block block{bytes, static_cast<unsigned char>(random())};
+      std::memset(memory, block.content, bytes);
+      blocks[memory] = block;
+      CHECK(heap->place_of(memory, bytes) != SharedHeap::kNowhere);
+      CHECK(heap->place_of(memory, pages_of(bytes) * kPage + 1) == SharedHeap::kNowhere);
+    } else if (!blocks.empty()) {
+      auto chosen = std::next(blocks.begin(), static_cast<long>(pick(random, blocks.size())));
+      for (size_t i = 0; i < chosen->second.bytes; i += 997)
+        CHECK(chosen->first[i] == chosen->second.content);
+      CHECK(SharedHeap::free(chosen->first));
+      CHECK(heap->place_of(chosen->first, 1) == SharedHeap::kNowhere);
+      CHECK(!SharedHeap::free(chosen->first));
+      blocks.erase(chosen);
+    }
+  }
+  for (const auto& each : blocks) SharedHeap::free(each.first);
+  void* everything = heap->allocate(kPages * kPage);
+  CHECK(everything != nullptr && heap->allocate(1) == nullptr);
+  SharedHeap::free(everything);
+  CHECK(heap->allocate(kPages * kPage + 1) == nullptr && heap->allocate(~size_t{0}) == nullptr);
+}
+
+TEST(places_mean_the_same_to_all) {
+  const File file(4 * kPage);
+  auto one = heap_of(2, 2, 0, file.map()), other = heap_of(2, 2, 1, file.map());
+  auto* mine = static_cast<int*>(one->allocate(100));
+  auto* yours = static_cast<int*>(other->allocate(100));
+  mine[3] = 17;
+  yours[3] = 18;
+  CHECK(*reinterpret_cast<int*>(other->at(one->place_of(&mine[3], 4), 4)) == 17);
+  CHECK(*reinterpret_cast<int*>(one->at(other->place_of(&yours[3], 4), 4)) == 18);
+  // Only what is one's own has a place, and only places within the heap are found.
+  int elsewhere = 0;
+  CHECK(one->place_of(yours, 4) == SharedHeap::kNowhere);
+  CHECK(one->place_of(&elsewhere, 4) == SharedHeap::kNowhere);
+  CHECK(one->at(4 * kPage - 4, 4) != nullptr && one->at(4 * kPage - 4, 5) == nullptr);
+  CHECK(one->at(SharedHeap::kNowhere, 4) == nullptr);
+  CHECK(SharedHeap::free(mine) && SharedHeap::free(yours) && !SharedHeap::free(&elsewhere));
+}
+
+TEST(a_rank_that_could_not_map_it_has_nothing_there) {
+  SharedHeap heap(nullptr, nullptr, kPage, 2, 0);
+  int elsewhere = 0;
+  CHECK(heap.allocate(1) == nullptr && heap.at(0, 1) == nullptr);
+  CHECK(heap.place_of(&elsewhere, 4) == SharedHeap::kNowhere);
+}
+
+TEST(freed_memory_goes_back_to_the_system) {
+  const File file(kPage * 2048);
+  auto heap = heap_of(2048, 1, 0, file.map());
+  struct stat before{}, full{}, after{};
+  CHECK(fstat(file.fd, &before) == 0);
+  void* block = heap->allocate(1000 * kPage);
+  std::memset(block, 1, 1000 * kPage);
+  CHECK(fstat(file.fd, &full) == 0 && full.st_blocks - before.st_blocks >= 1000 * long{kPage} / 512);
+  SharedHeap::free(block);
+  CHECK(fstat(file.fd, &after) == 0 && after.st_blocks == before.st_blocks);
+}
+
+// That of much memory takes long.
+TEST(freeing_holds_up_nobody_who_asks_for_places) {
+  using Clock = std::chrono::steady_clock;
+  const File file(8193 * kPage);
+  auto heap = heap_of(8193, 1, 0, file.map());
+  void* much = heap->allocate(8192 * kPage);
+  void* little = heap->allocate(1);
+  CHECK(fallocate(file.fd, 0, 0, 8192 * kPage) == 0);  // all of it is there, untouched
+  std::atomic<bool> freed{false};
+  Clock::duration freeing{}, longest{};
+  std::thread thread([&] {
+    const auto begin = Clock::now();
+    SharedHeap::free(much);
+    freeing = Clock::now() - begin;
+    freed = true;
+  });
+  while (!freed) {
+    const auto begin = Clock::now();
+    CHECK(heap->place_of(little, 1) != SharedHeap::kNowhere);
+    longest = std::max(longest, Clock::now() - begin);
+  }
+  thread.join();
+  CHECK(longest < freeing / 2);
+  SharedHeap::free(little);
+}
+
+TEST(a_block_outlives_its_heap) {
+  const File file(4 * kPage);
+  auto heap = heap_of(2, 2, 0, file.map());
+  auto* block = static_cast<int*>(heap->allocate(100));
+  heap.reset();
+  block[7] = 5;
+  CHECK(block[7] == 5 && SharedHeap::free(block));
+}
+
+// A peer that has not heard of the failure goes on writing; the owner has taken its tensor back by then.
+TEST(what_is_withdrawn_nobody_else_reaches) {
+  const File file(16 * kPage);
+  auto mapping = file.map();
+  auto one = heap_of(8, 2, 0, mapping), other = heap_of(8, 2, 1, file.map());
+  auto* block = static_cast<unsigned char*>(one->allocate(4 * kPage));
+  std::memset(block, 1, 4 * kPage);
+  std::byte* seen = other->at(one->place_of(block, 4 * kPage), 4 * kPage);
+  one->withdraw({{block + 10, 2 * kPage}});  // of two pages and a bit of the third
+  std::memset(seen, 9, 4 * kPage);
+  for (size_t i = 0; i < 3 * kPage; ++i) CHECK(block[i] == 1);
+  CHECK(block[3 * kPage] == 9);
+  std::memset(block, 2, 4 * kPage);
+  CHECK(seen[0] == std::byte{9} && one->place_of(block, 1) == SharedHeap::kNowhere);
+  CHECK(one->allocate(1) == nullptr);
+  SharedHeap::free(block);
+}
+
+// They are combined where they are only if all members have all of them there.
+TEST(allreduce_in_place) {
+  for (int size : {2, 3, 5}) {
+    run_ranks(Kind::kShm, size, [](Communicator& comm, Transport&) {
+      for (size_t bytes : {60u << 10, 64u << 10, 1u << 20}) {
+        for (int absent : {-1, 0, comm.size() - 1}) {
+          const Bytes content(bytes, std::byte{1});
+          Buffer data({bytes / 2, 0, bytes / 2}, 1, content, comm.rank() == absent ? nullptr : own_heap);
+          Noted noted;
+          CHECK(comm.allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), data.pieces()).ok());
+          CHECK(data.holds(Bytes(bytes, std::byte(comm.size()))));
+          const bool in_place = absent < 0 && bytes >= 64 << 10;
+          CHECK((noted.algorithm() == hvd::Algorithm::kInPlace) == in_place);
+        }
+      }
+    });
+  }
+}
+
+// More pieces than can be shown: as if they were elsewhere.
+TEST(too_many_pieces) {
+  run_ranks(Kind::kShm, 2, [](Communicator& comm, Transport&) {
+    for (size_t pieces : {1300, 1500}) {
+      const std::vector<size_t> lengths(pieces, 64);
+      Buffer data(lengths, 1, Bytes(64 * pieces, std::byte{3}), own_heap);
+      Noted noted;
+      CHECK(comm.allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), data.pieces()).ok());
+      CHECK(data.holds(Bytes(64 * pieces, std::byte{6})));
+      CHECK((noted.algorithm() == hvd::Algorithm::kInPlace) == (pieces == 1300));
+    }
+  });
+}
+
+// A rank that never comes: the others give up, keep what they had, and nobody can write to it afterwards.
+TEST(an_abort_takes_tensors_back) {
+  World world(Kind::kShm, 3);
+  const size_t bytes = 1 << 20;
+  std::atomic<int> waiting{0};
+  on_threads(3, [&](int rank) {
+    auto comm = world.transport(rank).open(0, world.everyone());
+    if (rank == 2) {
+      while (waiting < 2) usleep(1000);
+      usleep(20000);
+      for (int peer : {0, 1}) world.abort(peer).raise(hvd::Status::unknown("rank 2 was killed"));
+      return;
+    }
+    Buffer data({bytes}, 1, Bytes(bytes, std::byte{5}), world.heap(rank));
+    const uint64_t place = world.heap(rank)->place_of(data.pieces()[0].data, bytes);
+    ++waiting;
+    const hvd::Status status =
+        comm->allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), data.pieces());
+    CHECK(!status.ok() && status.text() == "rank 2 was killed");
+    // As ranks are threads here, a peer's view of it is the same memory; it is private now.
+    CHECK(place != SharedHeap::kNowhere);
+    CHECK(world.heap(rank)->place_of(data.pieces()[0].data, bytes) == SharedHeap::kNowhere);
+    CHECK(data.holds(Bytes(bytes, std::byte{5})));
+  });
+}
+
+int main(int argc, char** argv) { return check::run_all(argc, argv); }
