@@ -17,9 +17,10 @@ def leave_xla_out(keras: Any, model: Any) -> None:
     """Before fit() makes its function: has a model that trains with all ranks not compiled for a GPU."""
     if flavours.backend_of(keras) != flavours.TENSORFLOW or not _calls_horovod(keras, model):
         return
-    from horovod.tensorflow import xla  # TensorFlow need not be there for other backends
+    from horovod.tensorflow import util, xla  # TensorFlow need not be there for other backends
 
-    if model.jit_compile and xla.for_gpu():
+    alone = basics.size() == 1 and not util.elastic()  # where nothing is called
+    if not alone and model.jit_compile and xla.for_gpu():
         model.jit_compile = False
         if basics.rank() == 0:
             warnings.warn(

@@ -44,7 +44,7 @@ def allreduce_leaves(
 def _reduced(gradients: Any, options: DistributedOptions) -> Any:
     """The tree with the gradients of all ranks; on a rank that is not in the set, as it is."""
     leaves, structure = jax.tree.flatten(gradients)
-    kind = _kind_of(str(options.name), structure, tuple(jnp.shape(leaf) for leaf in leaves)) if leaves else 0
+    kind = _kind_of(str(options.name), tuple(jnp.shape(leaf) for leaf in leaves)) if leaves else 0
     if not options.process_set.included():
         # Nothing runs for it in a compiled program, so nothing tells of steps there.
         if kind and not compiled.is_tracing(leaves):
@@ -65,9 +65,12 @@ def _reduced(gradients: Any, options: DistributedOptions) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _kind_of(name: str, structure: Any, shapes: tuple[tuple[int, ...], ...]) -> int:
-    """The kind of step, by what is trained: parts of a model that are trained in turns are seldom alike."""
-    return kind_named(f"{name} {structure} {shapes}")
+def _kind_of(name: str, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """The kind of step, by what is trained: parts of a model that are trained in turns are seldom alike.
+
+    Not by the structure of the tree: what stands in there, such as functions, may be another in each run.
+    """
+    return kind_named(f"{name} {shapes}")
 
 
 def value_and_grad(

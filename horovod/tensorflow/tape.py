@@ -56,7 +56,13 @@ class _Distributed:
             use_generic_names,
             ends_step=not self._ended_step,
         )
-        self._ended_step = self._ended_step or bool(variables_among(flat_sources))
+        # What has no gradient, or a local one, was not reduced.
+        shared = [
+            source
+            for source, gradient in zip(flat_sources, reduced, strict=True)
+            if gradient is not None and source not in self._local
+        ]
+        self._ended_step = self._ended_step or bool(variables_among(shared))
         return tf.nest.pack_sequence_as(sources, mark_reduced(reduced))
 
     def get_local_and_global_gradients(

@@ -97,6 +97,21 @@ def check_a_persistent_tape_is_one_step(mode: str) -> None:
     assert counted(made(step, mode)) == TIMES
 
 
+@cases(*MODES)
+def check_a_persistent_tape_with_nothing_to_reduce_at_first(mode: str) -> None:
+    """Neither local sources nor what the loss does not depend on make a step of what follows none."""
+    weights, unused = variables(), variables(1)
+
+    def step() -> None:
+        tape, loss = tape_of(weights)
+        tape.register_local_source(weights[0])
+        assert tape.gradient(loss, unused) == [None]
+        for part in (weights[:1], weights[1:]):
+            descend(part, tape.gradient(loss, part))
+
+    assert counted(made(step, mode)) == TIMES
+
+
 def check_a_tape_that_records_again() -> None:
     weights = variables()
     tape = hvd.DistributedGradientTape(tf.GradientTape(persistent=True))
