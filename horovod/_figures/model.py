@@ -156,6 +156,7 @@ class Model:
                 "clock_offset": float(summary.get("clock_offset_ns") or 0) / 1e9,
                 "blocked_seconds": float(summary.get("blocked_ns") or 0) / 1e9,
                 "dropped": summary.get("dropped"),
+                "counted": _counted(summary),
                 "age": now - at,
                 **{k: value for k, value in self._rates(rank).items() if k in ("exposed", "cpu", "late")},
             }
@@ -163,6 +164,22 @@ class Model:
             shown["state"] = "stalled"
             shown["what"] = "the others wait for it"
         return shown
+
+
+def _counted(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What only grows, with that of this rank in the worlds before."""
+    before = summary.get("before") or {}
+
+    def sum_of(name: str) -> int:
+        return int(summary.get(name) or 0) + int(before.get(name) or 0)
+
+    return {
+        "steps": sum_of("steps") or None,  # nobody marks them
+        "last_ready": sum_of("last_ready"),
+        "blocked_seconds": sum_of("blocked_ns") / 1e9,
+        "dropped": sum_of("dropped"),
+        "late_seconds": sum_of("late_ns") / 1e9,
+    }
 
 
 def _first_tensor(event: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Of each rank: metric, kind, help, key of the snapshot's rank
+# Of each rank: metric, kind, help, key of the snapshot's rank, or of what it has counted
 _OF_RANKS = (
     ("horovod_up", "gauge", "Whether the process runs.", "up"),
     ("horovod_steps_total", "counter", "Steps of the training.", "steps"),
@@ -93,7 +93,8 @@ def _lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
     for name, kind, help_text, key in _OF_RANKS:
         yield from _head(name, kind, help_text)
         for rank in ranks:
-            value = rank["state"] in ("running", "stalled") if key == "up" else rank.get(key)
+            known = rank.get("counted", {}) if kind == "counter" else rank
+            value = rank["state"] in ("running", "stalled") if key == "up" else known.get(key)
             if value is not None:
                 yield f"{name}{_labels({'rank': rank['rank'], 'host': rank['host']})} {float(value):.15g}"
     rate = snapshot["rates"].get("bytes_per_second")

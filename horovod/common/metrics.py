@@ -7,7 +7,8 @@ import math
 import operator
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from horovod import _core
@@ -29,8 +30,17 @@ _SIZES = ("4KiB", "64KiB", "1MiB", "16MiB", "256MiB", "more")
 _NS = 1e-9
 _SIGN = 1 << 63
 _RATE_SECONDS = 5.0
+# Of what rank 0 hears of a rank: what a new engine counts from 0 again
+_OF_RANKS = ("steps", "blocked_ns", "dropped", "last_ready", "late_ns")
 
 Value = float | dict[str, Any]
+
+
+class _Ended(NamedTuple):
+    """What engines that have ended had counted: the numbers of METRICS, and on rank 0 those of the ranks."""
+
+    numbers: Sequence[int]
+    ranks: Mapping[int, Mapping[str, int]]
 
 
 class _Totals:
@@ -38,11 +48,17 @@ class _Totals:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.ended = [0] * len(_core.METRICS)  # in that order
+        self.ended = self.before = _Ended([0] * len(_core.METRICS), {})  # `before`: without the last one
+        self.last: weakref.ref[_core.Engine] | None = None  # of those that have ended
         self.resets = 0
         self.samples = 0.0
         self.told: dict[str, float] = {}
         self.rate: tuple[float, float, float] | None = None  # when, samples then, per second
+
+    def before_engine(self, engine: _core.Engine) -> _Ended:
+        """What goes before its own numbers; somebody may still ask while it ends."""
+        with self.lock:
+            return self.before if self.last is not None and self.last() is engine else self.ended
 
 
 _totals = _Totals()
@@ -78,7 +94,7 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
 
 
 def _counted(engine: _core.Engine) -> dict[str, Value]:
-    result = _layout().arranged(engine.metrics(), _totals.ended)
+    result = _layout().arranged(engine.metrics(), _totals.before_engine(engine).numbers)
     result["resets_total"] = float(_totals.resets)
     result["samples_total"] = _totals.samples
     result["up"] = 1.0
@@ -182,8 +198,15 @@ def _layout() -> Layout:
 def remember(engine: _core.Engine) -> None:
     """Keeps the counters of an engine that is about to end: they must not fall with the next one."""
     with _totals.lock:
+        before = _totals.before = _totals.ended
         # A gauge's own number is never added to, so it may be here, too.
-        _totals.ended = list(map(operator.add, engine.metrics(), _totals.ended))
+        numbers = list(map(operator.add, engine.metrics(), before.numbers))
+        ranks = dict(before.ranks)
+        for each in summaries(engine):
+            so_far = before.ranks.get(each["rank"], {})
+            ranks[each["rank"]] = {name: each[name] + so_far.get(name, 0) for name in _OF_RANKS}
+        _totals.ended = _Ended(numbers, ranks)
+        _totals.last = weakref.ref(engine)
         _totals.resets += 1
 
 
@@ -207,7 +230,9 @@ def figures(engine: _core.Engine) -> dict[str, Any]:
     histograms += [each for by_size in by_kind.values() for each in by_size.values()]
     for each in histograms:
         each["buckets"] = {_limit(limit): count for limit, count in each["buckets"].items()}
-    return {"ranks": summaries(engine), "user": told(), "metrics": counted}
+    before = _totals.before_engine(engine).ranks
+    ranks = [{**each, "before": before.get(each["rank"], {})} for each in summaries(engine)]
+    return {"ranks": ranks, "user": told(), "metrics": counted}
 
 
 def _limit(limit: float) -> str:

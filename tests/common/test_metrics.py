@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runner_util import horovodrun
 
+from horovod import _core
 from horovod.common import metrics
 from horovod.common.metrics import Layout
 
@@ -85,6 +87,35 @@ def test_numbers_get_their_names() -> None:
         "sum": pytest.approx(10.0),
         "count": 4,
     }
+
+
+class Engine:
+    """Has counted the same number of everything, on two ranks."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def metrics(self) -> list[int]:
+        return [self._number] * len(_core.METRICS)
+
+    def summaries(self) -> list[_core.Summary]:
+        empty = dict.fromkeys(_core.Summary._fields, self._number)
+        return [_core.Summary(**{**empty, "rank": rank, "name": "x"}) for rank in range(2)]
+
+
+def test_nothing_falls_or_counts_twice_while_a_world_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may ask between the end of one and the beginning of the next."""
+    monkeypatch.setattr(metrics, "_totals", metrics._Totals())
+    steps = []
+    for number in (5, 3, 4):
+        engine: Any = Engine(number)
+        for end in (metrics.remember, id):
+            told = metrics.figures(engine)
+            ranks = [each["steps"] + each["before"].get("steps", 0) for each in told["ranks"]]
+            steps.append([told["metrics"]["steps_total"], *ranks])
+            assert told["metrics"]["pending_operations"] == number
+            end(engine)
+    assert steps == [[5] * 3] * 2 + [[8] * 3] * 2 + [[12] * 3] * 2
 
 
 def test_they_count_what_the_program_did(tmp_path: Path) -> None:

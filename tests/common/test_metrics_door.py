@@ -35,6 +35,7 @@ for world in range(2):  # the address is free again after a world, also if a chi
     assert ask(port, "wrong")[0] == 401 and ask(port, "")[0] == 401
     status, text = ask(port, open(file).read())
     assert status == 200
+    print(text, end="WORLD\\n")
     if world == 0:
         end, start = os.pipe()
         child = os.fork()
@@ -46,7 +47,6 @@ for world in range(2):  # the address is free again after a world, also if a chi
     assert not os.path.exists(file)
 os.close(start)
 os.waitpid(child, 0)
-print(text)
 """
 
 
@@ -62,13 +62,28 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def counters(text: str) -> dict[tuple[object, ...], float]:
+    """Each of them, by its name and labels; also what histograms count."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if family.type in ("counter", "histogram"):
+            for sample in family.samples:
+                found[(sample.name, *sorted(sample.labels.items()))] = sample.value
+    return found
+
+
 def test_rank_0_serves_its_metrics(tmp_path: Path) -> None:
     port = free_port()
     result = run(tmp_path, f"127.0.0.1:{port}")
     assert result.returncode == 0, result.stderr
-    families = {f.name: f for f in text_string_to_metric_families(result.stdout)}
+    first, second, _ = result.stdout.split("WORLD\n")
+    before, now = counters(first), counters(second)
+    assert len(before) > 50 and [each for each in before if now[each] < before[each]] == []
+    for name in ("horovod_steps_total", "horovod_blocked_seconds_total"):
+        assert [value > 0 for key, value in before.items() if key[0] == name] == [True]
+    families = {f.name: f for f in text_string_to_metric_families(second)}
     (steps,) = families["horovod_steps"].samples
-    assert steps.value == 1 and steps.labels["rank"] == "0"
+    assert steps.value == 2 and steps.labels["rank"] == "0"
     kinds = {sample.labels["kind"]: sample.value for sample in families["horovod_operations"].samples}
     assert kinds["allreduce"] == 2  # one of each world: counters do not fall
     (info,) = families["horovod_info"].samples

@@ -41,6 +41,7 @@ wait_here()
 """
 
 
+# What users and their boards rely on.
 NAMES = """
 operations_total tensors_total bytes_total network_bytes_total blocked_seconds_total late_seconds_total
 last_ready_total cache_hits_total cache_misses_total cache_evictions_total steps_total samples_total
@@ -90,11 +91,21 @@ def test_figures_stacks_and_the_end(tmp_path: Path) -> None:
     families = {f.name: f for f in text_string_to_metric_families(job.get("/metrics").decode())}
     assert all(sample.value > 0 for sample in families["horovod_steps"].samples)
     assert len(families["horovod_blocked_seconds"].samples) == 2
+    told = {name for name, family in families.items() if family.samples}
+    assert {f"horovod_{name.removesuffix('_total')}" for name in NAMES.split()} - told == set()
     for name in ("operation_seconds", "negotiation_seconds", "queue_seconds", "step_seconds"):
         (count,) = [s for s in families[f"horovod_{name}"].samples if s.name.endswith("_count")]
         assert count.value > 0 and count.labels["rank"] == "0", name
     # Ctrl-\ at the launcher, and the same from another shell.
-    time.sleep(0.5)
+    job.launcher.process.send_signal(signal.SIGQUIT)
+    found = set()
+    while found != {"0", "1"}:
+        line = job.launcher.process.stderr.readline().decode()
+        assert line, "it ended"
+        if answer := re.search(r"rank (\d) \(localhost, pid \d+\):", line):
+            assert "wait_here" in job.launcher.process.stderr.readline().decode()
+            found.add(answer[1])
+    assert job.launcher.process.poll() is None
     result = horovodrun("--stack-dump", env=job.env)
     assert result.returncode == 0, result.stderr
     for rank in (0, 1):

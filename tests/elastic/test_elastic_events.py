@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
 from runner_util import horovodrun
 from steps_job import StepsJob
 
@@ -24,6 +27,24 @@ def events_of(path: Path) -> list[Event]:
         return read(file)
 
 
+def counters(job: jobs.JobEntry) -> dict[tuple[object, ...], float]:
+    """All that only grows in Prometheus' text, by its name and labels, which are those of ranks."""
+    place = json.loads((job.path / "job.json").read_text())["dashboard"]
+    connection = http.client.HTTPConnection(place["address"], place["port"], timeout=20)
+    token = (job.path / "token").read_text()
+    connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+    found = {}
+    for family in text_string_to_metric_families(connection.getresponse().read().decode()):
+        for sample in family.samples:
+            if family.type in ("counter", "histogram"):
+                found[(sample.name, *sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def of(found: dict[tuple[object, ...], float], name: str) -> list[float]:
+    return [value for key, value in found.items() if key[0] == f"horovod_{name}_total"]
+
+
 def test_a_reset_in_all_that_watches(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     log, report = tmp_path / "mine.jsonl", tmp_path / "report.html"
@@ -33,6 +54,8 @@ def test_a_reset_in_all_that_watches(tmp_path: Path) -> None:
         before = [note["pid"] for note in job.world(3)]
         entry = jobs.find(jobs.directory(env), None)
         assert entry.running and entry.pid == job.process.pid and entry.about["np"] == 3
+        job.until(lambda: min(of(counters(entry), "blocked_seconds"), default=0) > 0.1, "all were blocked")
+        counted = counters(entry)
         os.kill(before[2], signal.SIGKILL)
         job.world(2, generation=2)
         assert jobs.find(jobs.directory(env), None).about["np"] == 2
@@ -44,6 +67,11 @@ def test_a_reset_in_all_that_watches(tmp_path: Path) -> None:
             return running == [(pid, "running") for pid in before[:2]]
 
         job.until(figures, "figures of the ranks that are left")
+        now = counters(entry)
+        assert {key for key, value in counted.items() if now.get(key, -1) < value} == {
+            key for key in counted if ("rank", "2") in key
+        }
+        assert of(now, "resets") == of(now, "failures") == [1]
         stacks = horovodrun("--stack-dump", env=env)
         assert stacks.returncode == 0 and stacks.stdout.count("program_steps.py") >= 2
         job.end()
