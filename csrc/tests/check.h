@@ -9,6 +9,13 @@
 
 namespace check {
 
+// It makes everything many times slower, and has nothing to find in what a single thread does.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 struct Case {
   const char* name;
   void (*run)();
