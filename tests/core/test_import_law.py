@@ -19,6 +19,7 @@ _COMMON = {"horovod.common", "horovod._core", "horovod._figures", *_BOOTSTRAP}
 _NUMPY = {"horovod.numpy", *_COMMON}
 _BASE = {
     "horovod.runner.processes",
+    "horovod.runner.processors",
     "horovod.runner.package_path",
     "horovod.runner.payload",
     "horovod.runner.ssh",
@@ -58,6 +59,7 @@ LAW: dict[str, set[str]] = {
     "horovod.bench": {*_NUMPY},
     "horovod.runner": {"horovod.runner.function"},
     "horovod.runner.processes": set(),
+    "horovod.runner.processors": set(),
     "horovod.runner.package_path": set(),
     "horovod.runner.payload": set(),
     "horovod.runner.ssh": set(),

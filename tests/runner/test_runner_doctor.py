@@ -9,6 +9,7 @@ import pytest
 from runner_util import horovodrun
 
 from horovod import __version__
+from horovod.runner import processors
 from horovod.runner.doctor import consultation, machine_checks, network_checks
 from horovod.runner.doctor.examination import Examination, examine
 from horovod.runner.doctor.finding import ERROR, OK, WARNING, Finding
@@ -41,7 +42,7 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     ],
 )
 def test_quota(tmp_path: Path, files: dict[str, str], expected: float) -> None:
-    assert machine_checks.quota(machine(tmp_path, files)) == expected
+    assert processors.quota(machine(tmp_path, files)) == expected
 
 
 def test_processors(tmp_path: Path) -> None:
@@ -54,12 +55,13 @@ def test_processors(tmp_path: Path) -> None:
 
 
 def test_threads() -> None:
-    assert machine_checks.threads("2", 8, 4).level == OK
-    level, text = machine_checks.threads("4", 8, 4)
-    assert level == WARNING and "16 threads on 8" in text and "OMP_NUM_THREADS=2" in text
-    assert machine_checks.threads(None, 8, 1).level == OK
-    level, text = machine_checks.threads(None, 8, 2)
-    assert level == WARNING and "not set" in text and "OMP_NUM_THREADS=4" in text
+    assert machine_checks.threads({"OMP_NUM_THREADS": "2"}, 8, 4).level == OK
+    level, text = machine_checks.threads({"OMP_NUM_THREADS": "4"}, 8, 4)
+    assert level == WARNING and "16 on 8 processors" in text and "OMP_NUM_THREADS=2" in text
+    level, text = machine_checks.threads({"NPROC": "1", "TF_NUM_INTRAOP_THREADS": "1"}, 8, 2)
+    assert level == WARNING and "TF_NUM_INTRAOP_THREADS and NPROC are set" in text and "16 on 8" in text
+    assert machine_checks.threads({}, 8, 1).level == OK
+    assert machine_checks.threads({}, 8, 3) == (OK, "threads that each rank is told to compute with: 2")
 
 
 @pytest.mark.parametrize(("source", "level"), [("tsc", OK), ("hpet", WARNING), ("xen", WARNING)])

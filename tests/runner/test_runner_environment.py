@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from runner_util import horovodrun
 from horovod.common.config import KNOBS
 from horovod.runner.cli.flags import FlagParser
 from horovod.runner.launch import run_commandline
+from horovod.runner.processors import THREADS, quota
 
 MIB = 1024 * 1024
 
@@ -25,13 +28,13 @@ ON = """
 --timeline-filename trace.json --timeline-mark-cycles
 --no-stall-check --stall-check-warning-time-seconds 70 --stall-check-shutdown-time-seconds 80
 --stall-stacks --mpi-threads-disable --num-nccl-streams 3 --thread-affinity 1,0 --gloo-timeout-seconds 44
---start-timeout 55 --term-grace-period 20 --elastic-timeout 90 --env-exclude MY_*,OTHER
+--start-timeout 55 --term-grace-period 20 --share-threads --elastic-timeout 90 --env-exclude MY_*,OTHER
 --log-level ERROR --log-without-timestamp --tcp --network-interfaces lo
 """
 OFF = """
 --no-hierarchical-allreduce --no-hierarchical-allgather --no-torus-allreduce
 --timeline-filename trace.json --no-timeline-mark-cycles --stall-check --no-stall-stacks
---no-mpi-threads-disable --log-with-timestamp --network-interface lo
+--no-mpi-threads-disable --no-share-threads --log-with-timestamp --network-interface lo
 """
 OTHERWISE = {
     "--fusion-threshold-mb": f"HOROVOD_FUSION_THRESHOLD={32 * MIB}",
@@ -271,3 +274,36 @@ def test_children_of_a_rank_do_not_inherit_the_job_key() -> None:
     result = horovodrun("-np", "2", sys.executable, "-c", code)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(":no key\n") == 4
+
+
+def test_ranks_of_a_host_share_its_processors() -> None:
+    def told(*argv: str, np: int = 2, **env: str) -> set[tuple[str, str]]:
+        # Not those that this test was started with.
+        clean = [
+            "env",
+            *(word for name in THREADS for word in ("-u", name)),
+            *(f"{n}={v}" for n, v in env.items()),
+        ]
+        words = [*clean, sys.executable, "-m", "horovod.runner.launch", "-np", str(np), *argv, "env"]
+        result = subprocess.run(words, capture_output=True, text=True, check=True)
+        pairs = (line.partition("<stdout>:")[2].partition("=") for line in result.stdout.splitlines())
+        return {(name, value) for name, _, value in pairs if name in THREADS}
+
+    usable = min(len(os.sched_getaffinity(0)), quota(Path("/")))
+    assert told() == {(name, str(max(1, int(usable / 2)))) for name in THREADS}
+    assert told(np=1) == told("--no-share-threads") == told(HOROVOD_SHARE_THREADS="0") == set()
+    assert told(OMP_NUM_THREADS="7") == {("OMP_NUM_THREADS", "7")}
+    assert told("--host-discovery-script", "echo localhost:2") == set()
+
+
+def test_frameworks_start_as_many_threads_as_they_are_told() -> None:
+    program = Path(__file__).with_name("program_threads.py")
+    clean = ["env", *(word for name in THREADS for word in ("-u", name))]
+    words = [*clean, sys.executable, "-m", "horovod.runner.launch", "-np", "2"]
+    started = []
+    for flag in ("--share-threads", "--no-share-threads"):
+        result = subprocess.run([*words, flag, sys.executable, str(program)], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        line = next(line for line in result.stdout.splitlines() if line.startswith("[0]<stdout>:threads "))
+        started.append([int(word) for word in line.split()[1:]])
+    assert len(started[0]) == 3 and all(shared < all_ for shared, all_ in zip(*started, strict=True)), started

@@ -388,6 +388,14 @@ class Config(WithoutEffect):
         "Elastic jobs: every so many commits one is kept there, but at most one a second.",
         minimum=1,
     )
+    share_threads: bool = knob(
+        True,
+        LAUNCHER,
+        "horovodrun tells the ranks of a host to compute with as many threads as there are processors for "
+        "each, by OMP_NUM_THREADS, TF_NUM_INTRAOP_THREADS and NPROC (JAX's), unless one of these is set "
+        "already. Not in elastic jobs, whose ranks come and go, nor through mpirun and jsrun.",
+        switch="--share-threads",
+    )
     env_exclude: str = knob(
         "CI_JOB_TOKEN,GH_TOKEN,GITHUB_TOKEN,GITLAB_TOKEN,NPM_TOKEN,PYPI_TOKEN,TWINE_PASSWORD,VAULT_TOKEN",
         LAUNCHER,

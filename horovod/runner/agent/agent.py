@@ -38,6 +38,7 @@ from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
 from horovod.runner.plan.job_plan import HostPlan, Worker
 from horovod.runner.processes import Sweep, has_variable, prepare_worker, send, send_group
+from horovod.runner.processors import thread_variables
 
 if TYPE_CHECKING:
     from horovod.runner.host_survey.participant import SurveyParticipant
@@ -236,6 +237,8 @@ class Agent:
         if plan.timeline and self._parts is None:
             self._parts = PartsDirectory(plan.timeline)
             plan.env[VARIABLE] = self._parts.timeline
+        if plan.share_threads:
+            plan.env.update(thread_variables(plan.env, len(workers)))
         # Each start would wait for a turn behind all workers that are importing already.
         crowd = len(workers) > _CROWD * (os.cpu_count() or 1)
         for worker in workers:

@@ -169,6 +169,7 @@ def _host_plans(
             task=task,
             term_grace=request.config.term_grace_period,
             timeline=(request.config.timeline or "") if all_ranks and host in request.remote else "",
+            share_threads=request.config.share_threads,
         )
         for host in dict.fromkeys(slot.hostname for slot in request.slots)
     ]

@@ -51,7 +51,7 @@ def examine(ranks: int) -> Examination:
     )
     found = [
         machine_checks.processors(root, allowed, ranks),
-        machine_checks.threads(os.environ.get("OMP_NUM_THREADS"), allowed, ranks),
+        machine_checks.threads(os.environ, allowed, ranks),
         machine_checks.clock(root),
         machine_checks.memory(root, ranks),
         machine_checks.copying(copy_speed()),

@@ -5,54 +5,15 @@ A file that does not exist, as on other kernels and in containers, is not a find
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from horovod.runner.doctor.finding import OK, WARNING, Finding
+from horovod.runner.processors import THREADS, quota, share, text_of
 
 _QUICK_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter")
 _ENOUGH_MEMORY = 1 << 30  # bytes for each rank: interpreter, framework and a small model
 _SLOW_COPY = 2e9  # bytes per second; DDR4 with one busy core has 5 to 12
-
-
-def text_of(path: Path) -> str:
-    """The content of a small file; empty if there is none."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def quota(root: Path) -> float:
-    """Processors that the control groups of this process allow it; infinite if none says so."""
-    limit = math.inf
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        base = root / "sys/fs/cgroup"
-        if number != "0":
-            if "cpu" not in controllers.split(","):
-                continue
-            base = base / "cpu"
-        # A container sees its own group as the top; the path may then lead nowhere.
-        inner = path.strip("/")
-        while True:
-            limit = min(limit, _quota_in(base / inner))
-            if not inner:
-                break
-            inner = inner.rpartition("/")[0]
-    return limit
-
-
-def _quota_in(group: Path) -> float:
-    words = text_of(group / "cpu.max").split()
-    if not words:
-        words = [text_of(group / "cpu.cfs_quota_us"), text_of(group / "cpu.cfs_period_us")]
-    try:
-        allowed, period = float(words[0]), float(words[1])
-    except (ValueError, IndexError):
-        return math.inf
-    return allowed / period if allowed > 0 and period > 0 else math.inf
 
 
 def processors(root: Path, allowed: int, ranks: int) -> Finding:
@@ -70,21 +31,23 @@ def processors(root: Path, allowed: int, ranks: int) -> Finding:
     return Finding(OK, f"{have} for {ranks} rank{'s' if ranks != 1 else ''}")
 
 
-def threads(text: str | None, allowed: int, ranks: int) -> Finding:
-    """``text`` is the value of OMP_NUM_THREADS."""
-    each = int(text) if text is not None and text.isdecimal() and int(text) > 0 else None
-    if each is None and (ranks == 1 or allowed == 1):
-        return Finding(OK, "OMP_NUM_THREADS is not set: frameworks start a thread for each processor")
+def threads(environ: Mapping[str, str], allowed: int, ranks: int) -> Finding:
+    """``environ`` is that of horovodrun."""
+    own = [name for name in THREADS if name in environ]
+    text = environ.get("OMP_NUM_THREADS", "")
+    each = int(text) if text.isdecimal() and int(text) > 0 else None
+    if ranks == 1:
+        return Finding(OK, "one rank: frameworks compute with a thread for each processor")
+    if not own:
+        return Finding(OK, f"threads that each rank is told to compute with: {share(allowed, ranks)}")
     total = ranks * (allowed if each is None else each)
     if total <= allowed:
         return Finding(OK, f"{ranks} ranks with {each} computing threads each, {allowed} processors")
-    said = "is not set, so that each rank computes with a thread for each processor"
-    if each is not None:
-        said = f"is {each}"
-    good = max(1, allowed // ranks)
+    good = share(allowed, ranks)
     return Finding(
         WARNING,
-        f"OMP_NUM_THREADS {said}: {total} threads on {allowed} processors. Set OMP_NUM_THREADS={good}",
+        f"{' and '.join(own)} {'is' if len(own) == 1 else 'are'} set, so horovodrun leaves threads to you: "
+        f"{total} on {allowed} processors. Unset it, or set OMP_NUM_THREADS={good}",
     )
 
 

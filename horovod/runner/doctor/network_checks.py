@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from horovod.runner.doctor.finding import ERROR, OK, WARNING, Finding
-from horovod.runner.doctor.machine_checks import text_of
+from horovod.runner.processors import text_of
 
 _DROPPED = 1e-4  # of the packets: from here on TCP loses time
 _SLOW_MBIT = 1000

@@ -25,6 +25,7 @@ class HostPlan:
     gets the payload on one descriptor and writes its result to another: see task.py. In an elastic
     job it ``stays`` without workers, which come and go, and ``rank`` is the number of a worker.
     ``timeline``: the file after which the ranks' parts are named that the agent is to send back.
+    Workers that are all there from the start may ``share_threads``: see runner/processors.py.
     """
 
     host: str
@@ -36,6 +37,7 @@ class HostPlan:
     task: bool = False
     term_grace: float = 5.0  # seconds from SIGTERM to SIGKILL if the agent itself gets the SIGTERM
     timeline: str = ""
+    share_threads: bool = False
     stays: bool = False
     preemption_grace: float = 30.0  # seconds that a host goes on after a SIGTERM, if it ``stays``
 
