@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define HVD_API __attribute__((visibility("default")))
-#define HVD_ABI_VERSION 3
+#define HVD_ABI_VERSION 4
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 #define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
@@ -236,7 +236,7 @@ HVD_API hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request);
 // All of submitting, waiting and releasing: HVD_OK, and it is over. Otherwise the handle is there if the
 // request was taken, as after hvd_wait() with this result; if not, it is 0 and the result an error.
 HVD_API int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double seconds, hvd_handle* handle);
-// 1 done, 0 not yet, HVD_INVALID_ARGUMENT unknown handle.
+// 1 done, 0 not yet. A handle that is not known any more has been released: 1.
 HVD_API int32_t hvd_poll(hvd_engine* engine, hvd_handle handle);
 // HVD_OK or the operation's error once done; HVD_IN_PROGRESS after `seconds`; HVD_INTERRUPTED on a signal.
 HVD_API int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds);
@@ -253,8 +253,9 @@ HVD_API void* hvd_take_output(hvd_engine* engine, hvd_handle handle, int32_t ind
 HVD_API int32_t hvd_received_splits(hvd_engine* engine, hvd_handle handle, int32_t* splits, int32_t capacity);
 HVD_API void hvd_free(void* memory);
 // Memory for tensors that the ranks of this host reach of each other: an allreduce of what all of them have
-// in such memory copies nothing. NULL if there is none; any other memory will do then. It lives until
-// hvd_free_shared(), also after the engine; a child that was forked must not call that.
+// in such memory copies nothing, but for averages of integers, Adasum, and more than 1365 pieces. NULL if
+// there is none; any other memory will do then. It lives until hvd_free_shared(), also after the engine; a
+// child that was forked must not call that.
 HVD_API void* hvd_allocate_shared(hvd_engine* engine, int64_t bytes);
 HVD_API void hvd_free_shared(void* memory);
 HVD_API void hvd_release(hvd_engine* engine, hvd_handle handle);
@@ -331,6 +332,7 @@ typedef struct hvd_summary {  // of a rank, as rank 0 heard it last
   uint64_t late_ns;     // and so long had the first one waited then, in all
   uint64_t rtt_ns;
   int64_t clock_offset_ns;
+  int32_t waited_for;           // 1: others wait for it, for so long that it was reported
   char name[HVD_SUMMARY_NAME];  // of its latest operation
 } hvd_summary;
 // Rank 0: of all ranks. Others: only their own. Returns the count, at most `capacity` are written.

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 # Result codes
 OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2
@@ -170,6 +170,7 @@ class SummaryStruct(ctypes.Structure):
         ("late_ns", c_uint64),
         ("rtt_ns", c_uint64),
         ("clock_offset_ns", c_int64),
+        ("waited_for", c_int32),
         ("name", ctypes.c_char * 112),
     ]
 

@@ -386,11 +386,8 @@ class Engine:
         return Memory(address, size, lambda address: _free_shared(address, owner)) if address else None
 
     def poll(self, handle: int) -> bool:
-        """Whether the operation has completed, well or not."""
-        code: int = _lib.hvd_poll(self._pointer, handle)
-        if code < 0:
-            self._fail(code, f"handle {handle} is unknown to the engine")
-        return code == 1
+        """Whether the operation has completed, well or not; it may have been released, too."""
+        return bool(_lib.hvd_poll(self._pointer, handle))
 
     def wait(self, handle: int) -> int:
         """Blocks until the operation is done and returns OK or its code.
@@ -526,6 +523,7 @@ class Engine:
                 each.late_ns,
                 each.rtt_ns,
                 each.clock_offset_ns,
+                bool(each.waited_for),
             )
             for each in array[:count]
         ]

@@ -91,6 +91,7 @@ class Summary(NamedTuple):
     late_ns: int
     rtt_ns: int
     clock_offset_ns: int
+    waited_for: bool
 
 
 class Event(NamedTuple):

@@ -148,6 +148,7 @@ void hvd_after_fork_in_child(hvd_engine* engine) {
   engine->engine.after_fork_in_child();
   // A thread that is not here may have held the lock, so the old one stays as it is.
   default_instance().store(new Default, std::memory_order_release);
+  SharedHeap::forget_all();
 }
 
 hvd_handle hvd_submit(hvd_engine* engine, const hvd_request* request) {
@@ -233,8 +234,7 @@ int32_t hvd_run(hvd_engine* engine, const hvd_request* request, double seconds, 
 
 int32_t hvd_poll(hvd_engine* engine, hvd_handle handle) {
   auto task = engine->engine.task(handle);
-  if (!task) return fail(Status::invalid("Unknown handle " + std::to_string(handle) + "."));
-  return task->finished() ? 1 : 0;
+  return !task || task->finished() ? 1 : 0;
 }
 
 int32_t hvd_wait(hvd_engine* engine, hvd_handle handle, double seconds) {
@@ -416,6 +416,7 @@ int32_t hvd_summaries(hvd_engine* engine, hvd_summary* summaries, int32_t capaci
     to.late_ns = static_cast<uint64_t>(from.late.cost.count());
     to.rtt_ns = from.rtt_ns;
     to.clock_offset_ns = from.clock_offset_ns;
+    to.waited_for = from.waited_for;
     progress.name.copy(to.name, HVD_SUMMARY_NAME - 1);
   }
   return static_cast<int32_t>(all.size());

@@ -186,7 +186,9 @@ void Engine::leave_alone(uint32_t more) {
 
 int Engine::help(Task& task, double seconds) {
   leave_alone(~0u);
-  return wait(task, seconds);
+  const int code = wait(task, seconds);
+  if (code == HVD_IN_PROGRESS) leave_alone(1);
+  return code;
 }
 
 void Engine::announce(const std::vector<uint8_t>& frame) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 #include "base/json.h"
@@ -130,6 +131,12 @@ void Inspector::look() {
     pending.push_back({std::move(report), 0, {}, {}, ""});
   }
   metrics_->stalled.set(stalls_.stalled());
+  {
+    const std::set<int> waited_for = stalls_.waited_for();
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t rank = 0; rank < board_.size(); ++rank)
+      board_[rank].waited_for = waited_for.count(static_cast<int>(rank)) > 0;
+  }
   if (stop > 0 && !votes.empty() && votes.front().seconds >= stop) {
     stopping_job_ = true;
     Stalls::Report last;

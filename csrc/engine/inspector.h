@@ -29,6 +29,7 @@ struct Summary {
   Negotiation::Late late;
   uint64_t rtt_ns = 0;
   int64_t clock_offset_ns = 0;
+  bool waited_for = false;  // for so long that it was reported
 };
 
 // A rank that was the last one in more than 80 % of the operations, and cost more than a tenth of the time.

@@ -13,18 +13,19 @@
 namespace hvd {
 namespace {
 
-uint64_t measured_copies() {
+uint64_t measured_copies(int processes) {
   using Clock = std::chrono::steady_clock;
-  constexpr size_t kBytes = 32 << 20;  // both together: more than most caches hold
+  // Together more than most caches hold, but of each at least more than its own.
+  const size_t bytes = std::max<size_t>((32 << 20) / static_cast<size_t>(std::max(processes, 1)), 4 << 20);
   constexpr auto kLong = std::chrono::milliseconds(20);
-  std::vector<char> from(kBytes, 1), to(kBytes, 2);
+  std::vector<char> from(bytes, 1), to(bytes, 2);
   double best = 0;
   const Clock::time_point start = Clock::now();
   for (Clock::time_point begin = start; begin - start < kLong;) {
-    std::memcpy(to.data(), from.data(), kBytes);
-    from[0] = to[kBytes - 1];  // so that it is not left out
+    std::memcpy(to.data(), from.data(), bytes);
+    from[0] = to[bytes - 1];  // so that it is not left out
     const Clock::time_point end = Clock::now();
-    best = std::max(best, kBytes / std::chrono::duration<double>(end - begin).count());
+    best = std::max(best, static_cast<double>(bytes) / std::chrono::duration<double>(end - begin).count());
     begin = end;
   }
   return static_cast<uint64_t>(best);
@@ -32,8 +33,8 @@ uint64_t measured_copies() {
 
 }  // namespace
 
-uint64_t copy_speed() {
-  static const uint64_t speed = measured_copies();
+uint64_t copy_speed(int processes) {
+  static const uint64_t speed = measured_copies(processes);
   return speed;
 }
 

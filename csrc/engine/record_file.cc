@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -75,15 +76,17 @@ Begun& begun() {
 }
 
 std::string header(const RecordedRank& rank, int world) {
+  const std::string& host = rank.hosts[static_cast<size_t>(rank.rank)];
+  const auto here = static_cast<int>(std::count(rank.hosts.begin(), rank.hosts.end(), host));
   std::string text = R"({"version": 1, "rank": )" + std::to_string(rank.rank) + R"(, "size": )" +
                      std::to_string(rank.size) + R"(, "local_rank": )" + std::to_string(rank.local_rank) +
-                     R"(, "host": )" + json_text(rank.hosts[static_cast<size_t>(rank.rank)]) +
-                     R"(, "pid": )" + std::to_string(rank.pid) + R"(, "hosts": [)";
+                     R"(, "host": )" + json_text(host) + R"(, "pid": )" + std::to_string(rank.pid) +
+                     R"(, "hosts": [)";
   for (size_t i = 0; i < rank.hosts.size(); ++i) text += (i ? ", " : "") + json_text(rank.hosts[i]);
   return text + R"(], "transport": )" + json_text(rank.transport) + R"(, "world": )" + std::to_string(world) +
          R"(, "time_ns": )" + std::to_string(nanoseconds(CLOCK_MONOTONIC)) + R"(, "epoch_ns": )" +
          std::to_string(nanoseconds(CLOCK_REALTIME)) + R"(, "clock": )" + json_text(clock_source()) +
-         R"(, "copy_speed": )" + std::to_string(copy_speed()) + R"(, "link_speed": )" +
+         R"(, "copy_speed": )" + std::to_string(copy_speed(here)) + R"(, "link_speed": )" +
          std::to_string(link_speed()) + R"(, "processors": )" + json_text(processors()) + R"(, "quota": )" +
          std::to_string(processor_quota()) + "}";
 }

@@ -85,8 +85,9 @@ void Stalls::votes_that_wait(const std::vector<Negotiation::Stalled>& votes,
     const Negotiation::Stalled& oldest = *group.front();
     if (oldest.seconds < seconds_) continue;
     current.insert(oldest.number);
-    Known& known = waiting_.try_emplace(oldest.number, Known{seconds_, 0.0, {}, {}}).first->second;
+    Known& known = waiting_.try_emplace(oldest.number, Known{seconds_, 0.0, {}, {}, {}}).first->second;
     known.seconds = oldest.seconds;
+    known.missing = missing;
     known.names.clear();
     for (const Negotiation::Stalled* vote : group) known.names.push_back(vote->name);
     known.text = subject(known.names);
@@ -105,6 +106,12 @@ void Stalls::votes_that_wait(const std::vector<Negotiation::Stalled>& votes,
     reports->push_back(std::move(report));
   }
   forget(&waiting_, current, reports);
+}
+
+std::set<int> Stalls::waited_for() const {
+  std::set<int> ranks;
+  for (const auto& each : waiting_) ranks.insert(each.second.missing.begin(), each.second.missing.end());
+  return ranks;
 }
 
 // What the votes and its own words tell of a rank that others wait for.
@@ -140,7 +147,7 @@ void Stalls::operations_that_hang(const std::vector<RankState>& ranks, std::vect
     current.insert(name);
     double seconds = 0.0;
     for (int rank : in_it) seconds = std::max(seconds, ranks[static_cast<size_t>(rank)].running);
-    Known& known = hanging_.try_emplace(name, Known{seconds_, 0.0, name, {name}}).first->second;
+    Known& known = hanging_.try_emplace(name, Known{seconds_, 0.0, name, {name}, {}}).first->second;
     known.seconds = seconds;
     if (seconds < known.next) continue;
     known.next = seconds_ * std::exp2(std::floor(std::log2(seconds / seconds_)) + 1);

@@ -44,6 +44,8 @@ class Stalls {
                              const std::vector<RankState>& ranks);
   // How many operations wait for longer than the first limit.
   size_t stalled() const { return stalled_; }
+  // The ranks that those of them which were reported wait for, now.
+  std::set<int> waited_for() const;
   // Why `vote` is to end the job: the words of the abort.
   static std::string reason_to_stop(const Negotiation::Stalled& vote, double limit);
 
@@ -55,6 +57,7 @@ class Stalls {
     double seconds = 0.0;
     std::string text;  // what it is called
     std::vector<std::string> names;
+    std::vector<int> missing;
   };
 
   void votes_that_wait(const std::vector<Negotiation::Stalled>& votes, const std::vector<RankState>& ranks,

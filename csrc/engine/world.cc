@@ -1,6 +1,7 @@
 #include "engine/world.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +36,12 @@ std::shared_ptr<void> map(int fd, size_t bytes) {
   return {memory, [bytes](void* address) { munmap(address, bytes); }};
 }
 
+// Those that the heap takes, for nothing at first, would be missing elsewhere.
+bool addresses_are_limited() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 // The memory of the ranks of this host, of which this one is number `rank`. Takes over the descriptor.
 bool map_shared(int fd, int ranks, int rank, Engine::Parts* parts) {
   struct stat file{};
@@ -44,17 +51,16 @@ bool map_shared(int fd, int ranks, int rank, Engine::Parts* parts) {
                           ? (static_cast<size_t>(file.st_size) - start) / static_cast<size_t>(ranks) /
                                 SharedHeap::kPage * SharedHeap::kPage
                           : 0;
-  if (each > 0) parts->memory = map(fd, start + each * static_cast<size_t>(ranks));
+  if (each > 0 && !addresses_are_limited())
+    parts->memory = map(fd, start + each * static_cast<size_t>(ranks));
   std::byte* heap = parts->memory ? static_cast<std::byte*>(parts->memory.get()) + start : nullptr;
-  // A limit on addresses may stand in the way of the heap alone.
   if (!parts->memory) parts->memory = map(fd, host_memory_bytes(ranks));
-  close(fd);
-  if (!parts->memory) return false;
-  if (each > 0) {
+  if (parts->memory && each > 0) {
     if (heap != nullptr) madvise(heap, each * static_cast<size_t>(ranks), MADV_DONTDUMP);
-    parts->heap = std::make_shared<SharedHeap>(parts->memory, heap, each, ranks, rank);
+    parts->heap = std::make_shared<SharedHeap>(parts->memory, fd, heap, each, ranks, rank);
   }
-  return true;
+  close(fd);
+  return parts->memory != nullptr;
 }
 
 // Takes over the mesh and the memory of this host, also when it fails.

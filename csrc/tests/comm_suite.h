@@ -98,9 +98,9 @@ inline void connect_pair(Kind kind, int pair[2]) {
   connect_through(address, pair);
 }
 
-inline std::shared_ptr<void> map_shared(size_t bytes) {
-  void* memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+inline std::shared_ptr<void> map_shared(size_t bytes, int file = -1) {
+  const int kind = file < 0 ? MAP_ANONYMOUS | MAP_NORESERVE : 0;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | kind, file, 0);
   CHECK(memory != MAP_FAILED);
   return {memory, [bytes](void* address) { munmap(address, bytes); }};
 }
@@ -112,12 +112,15 @@ class World : hvd::NotCopied {
     for (int i = 0; i < size; ++i) aborts_.push_back(std::make_unique<hvd::AbortSignal>());
     if (kind == Kind::kShm) {
       memory_ = map_shared(hvd::shm_bytes(size));
-      const size_t each = 16 << 20;
-      auto heap = map_shared(each * static_cast<size_t>(size));
+      const size_t each = 16 << 20, all = each * static_cast<size_t>(size);
+      const int file = memfd_create("hvd-test", MFD_CLOEXEC);
+      CHECK(ftruncate(file, static_cast<off_t>(all)) == 0);
+      auto heap = map_shared(all, file);
       for (int i = 0; i < size; ++i) {
-        heaps_.push_back(std::make_shared<hvd::SharedHeap>(heap, heap.get(), each, size, i));
+        heaps_.push_back(std::make_shared<hvd::SharedHeap>(heap, file, heap.get(), each, size, i));
         transports_.push_back(hvd::make_shm_transport(memory_.get(), i, size, *aborts_[i], heaps_[i]));
       }
+      close(file);
       return;
     }
     if (kind == Kind::kMpi) {

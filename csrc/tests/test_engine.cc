@@ -267,7 +267,7 @@ TEST(finish_waits_and_releases_what_has_succeeded) {
     const hvd_handle right = rank.allreduce_async("right", data),
                      wrong = rank.allreduce_async("wrong", other);
     CHECK(hvd_finish(rank.engine, right, 60) == HVD_OK);
-    CHECK(hvd_poll(rank.engine, right) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_poll(rank.engine, right) == 1);
     CHECK(hvd_finish(rank.engine, right, 60) == HVD_OK);
     CHECK(hvd_finish(rank.engine, wrong, 60) < 0);
     CHECK(std::string(hvd_error(rank.engine, wrong)).find("'wrong'") != std::string::npos);

@@ -21,10 +21,6 @@ using namespace suite;
 using hvd::SharedHeap;
 constexpr size_t kPage = SharedHeap::kPage;
 
-std::shared_ptr<SharedHeap> heap_of(size_t pages, int ranks, int rank, const std::shared_ptr<void>& memory) {
-  return std::make_shared<SharedHeap>(memory, memory.get(), pages * kPage, ranks, rank);
-}
-
 // A file, as the ranks have it, and two mappings of it.
 struct File {
   int fd = memfd_create("hvd-test", MFD_CLOEXEC);
@@ -38,6 +34,11 @@ struct File {
   const size_t bytes;
 };
 
+std::shared_ptr<SharedHeap> heap_of(size_t pages, int ranks, int rank, const File& file) {
+  const auto memory = file.map();
+  return std::make_shared<SharedHeap>(memory, file.fd, memory.get(), pages * kPage, ranks, rank);
+}
+
 // Which way a collective went.
 struct Noted final : hvd::Course {
   void phase(hvd::Phase, uint64_t, uint64_t, size_t) override {}
@@ -49,7 +50,7 @@ struct Noted final : hvd::Course {
 TEST(random_blocks) {
   constexpr size_t kPages = 64;
   const File file(2 * kPages * kPage);
-  auto heap = heap_of(kPages, 2, 1, file.map());
+  auto heap = heap_of(kPages, 2, 1, file);
   Random random(7);
   struct Block {
     size_t bytes;
@@ -93,7 +94,7 @@ TEST(random_blocks) {
 
 TEST(places_mean_the_same_to_all) {
   const File file(4 * kPage);
-  auto one = heap_of(2, 2, 0, file.map()), other = heap_of(2, 2, 1, file.map());
+  auto one = heap_of(2, 2, 0, file), other = heap_of(2, 2, 1, file);
   auto* mine = static_cast<int*>(one->allocate(100));
   auto* yours = static_cast<int*>(other->allocate(100));
   mine[3] = 17;
@@ -110,7 +111,7 @@ TEST(places_mean_the_same_to_all) {
 }
 
 TEST(a_rank_that_could_not_map_it_has_nothing_there) {
-  SharedHeap heap(nullptr, nullptr, kPage, 2, 0);
+  SharedHeap heap(nullptr, -1, nullptr, kPage, 2, 0);
   int elsewhere = 0;
   CHECK(heap.allocate(1) == nullptr && heap.at(0, 1) == nullptr);
   CHECK(heap.place_of(&elsewhere, 4) == SharedHeap::kNowhere);
@@ -118,7 +119,7 @@ TEST(a_rank_that_could_not_map_it_has_nothing_there) {
 
 TEST(freed_memory_goes_back_to_the_system) {
   const File file(kPage * 2048);
-  auto heap = heap_of(2048, 1, 0, file.map());
+  auto heap = heap_of(2048, 1, 0, file);
   struct stat before{}, full{}, after{};
   CHECK(fstat(file.fd, &before) == 0);
   void* block = heap->allocate(1000 * kPage);
@@ -132,7 +133,7 @@ TEST(freed_memory_goes_back_to_the_system) {
 TEST(freeing_holds_up_nobody_who_asks_for_places) {
   using Clock = std::chrono::steady_clock;
   const File file(8193 * kPage);
-  auto heap = heap_of(8193, 1, 0, file.map());
+  auto heap = heap_of(8193, 1, 0, file);
   void* much = heap->allocate(8192 * kPage);
   void* little = heap->allocate(1);
   CHECK(fallocate(file.fd, 0, 0, 8192 * kPage) == 0);  // all of it is there, untouched
@@ -156,7 +157,7 @@ TEST(freeing_holds_up_nobody_who_asks_for_places) {
 
 TEST(a_block_outlives_its_heap) {
   const File file(4 * kPage);
-  auto heap = heap_of(2, 2, 0, file.map());
+  auto heap = heap_of(2, 2, 0, file);
   auto* block = static_cast<int*>(heap->allocate(100));
   heap.reset();
   block[7] = 5;
@@ -166,12 +167,12 @@ TEST(a_block_outlives_its_heap) {
 // A peer that has not heard of the failure goes on writing; the owner has taken its tensor back by then.
 TEST(what_is_withdrawn_nobody_else_reaches) {
   const File file(16 * kPage);
-  auto mapping = file.map();
-  auto one = heap_of(8, 2, 0, mapping), other = heap_of(8, 2, 1, file.map());
+  auto one = heap_of(8, 2, 0, file), other = heap_of(8, 2, 1, file);
   auto* block = static_cast<unsigned char*>(one->allocate(4 * kPage));
   std::memset(block, 1, 4 * kPage);
   std::byte* seen = other->at(one->place_of(block, 4 * kPage), 4 * kPage);
-  one->withdraw({{block + 10, 2 * kPage}});  // of two pages and a bit of the third
+  const Pieces pieces = {{block + 10, 2 * kPage}};  // of two pages and a bit of the third
+  one->withdraw({&pieces, &pieces});
   std::memset(seen, 9, 4 * kPage);
   for (size_t i = 0; i < 3 * kPage; ++i) CHECK(block[i] == 1);
   CHECK(block[3 * kPage] == 9);
@@ -179,6 +180,43 @@ TEST(what_is_withdrawn_nobody_else_reaches) {
   CHECK(seen[0] == std::byte{9} && one->place_of(block, 1) == SharedHeap::kNowhere);
   CHECK(one->allocate(1) == nullptr);
   SharedHeap::free(block);
+}
+
+// Beside what is withdrawn lies what the application goes on with, on other threads.
+TEST(withdrawing_loses_nothing_that_is_written_meanwhile) {
+  for (int turn = 0; turn < 20; ++turn) {
+    constexpr size_t kPages = 64;
+    const File file(kPages * kPage);
+    auto heap = heap_of(kPages, 1, 0, file);
+    auto* block = static_cast<std::byte*>(heap->allocate(kPages * kPage));
+    std::memset(block, 1, kPages * kPage);
+    // At both ends and in the middle, in pages of which only parts are withdrawn.
+    constexpr size_t kGap = 128;
+    const Pieces pieces = {{block + kGap, kPages * kPage / 2 - kGap},
+                           {block + kPages * kPage / 2 + kGap, kPages * kPage / 2 - 2 * kGap}};
+    std::atomic<uint64_t>* const written[] = {
+        reinterpret_cast<std::atomic<uint64_t>*>(block),
+        reinterpret_cast<std::atomic<uint64_t>*>(block + kPages * kPage / 2),
+        reinterpret_cast<std::atomic<uint64_t>*>(block + kPages * kPage - kGap)};
+    std::atomic<bool> over{false}, begun{false};
+    std::thread application([&] {
+      uint64_t number = 0;
+      while (!over) {
+        ++number;
+        for (auto* each : written) {
+          each->store(number);
+          if (number > 1) CHECK(each->load() == number);
+        }
+        begun = true;
+      }
+      for (auto* each : written) CHECK(each->load() == number);
+    });
+    while (!begun) std::this_thread::yield();
+    heap->withdraw({&pieces});
+    over = true;
+    application.join();
+    SharedHeap::free(block);
+  }
 }
 
 // They are combined where they are only if all members have all of them there.

@@ -22,7 +22,6 @@ class Model:
         self._ranks: dict[int, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
         self._stacks: dict[int, dict[str, Any]] = {}
-        self._stalled: dict[str, set[int]] = {}  # by the first tensor that waits, for whom
         self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
         # Of each rank the summaries of the last seconds: (time, summary)
         self._recent: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
@@ -47,16 +46,11 @@ class Model:
                 self._rank(event["rank"]).update(state=state, what=event["what"])
         elif name == "reset":
             self._job["np"] = event["size"]
-            for known in (self._ranks, self._recent, self._stalled, self._stacks):
+            for known in (self._ranks, self._recent, self._stacks):
                 known.clear()
         elif name == "host_lost":
             for rank in event["ranks"]:
                 self._rank(rank).update(state="failed", what="its host was lost")
-        elif name == "stall":
-            missing = {int(each["rank"]) for each in event.get("missing", ())}
-            self._stalled[_first_tensor(event)] = missing
-        elif name == "stall_resolved":
-            self._stalled.pop(_first_tensor(event), None)  # others may still wait
         elif name == "stacks":
             self._stacks[int(event["rank"])] = dict(event)
         elif name == "job_end":
@@ -160,9 +154,9 @@ class Model:
                 "age": now - at,
                 **{k: value for k, value in self._rates(rank).items() if k in ("exposed", "cpu", "late")},
             }
-        if shown["state"] == "running" and any(rank in each for each in self._stalled.values()):
-            shown["state"] = "stalled"
-            shown["what"] = "the others wait for it"
+            if shown["state"] == "running" and summary.get("waited_for"):
+                shown["state"] = "stalled"
+                shown["what"] = "the others wait for it"
         return shown
 
 
@@ -180,8 +174,3 @@ def _counted(summary: Mapping[str, Any]) -> dict[str, Any]:
         "dropped": sum_of("dropped"),
         "late_seconds": sum_of("late_ns") / 1e9,
     }
-
-
-def _first_tensor(event: Mapping[str, Any]) -> str:
-    """The one that has waited for longest: all reports of a stall begin with it."""
-    return str(next(iter(event.get("tensors", ())), ""))

@@ -7,8 +7,10 @@ Horovod.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import types
+from collections.abc import Callable
 from typing import Any
 
 from horovod._keras import flavours
@@ -32,6 +34,9 @@ def hook_into(optimizer: Any, hook: Any, options: DistributedOptions) -> None:
         "__qualname__": base.__qualname__,
         "__doc__": base.__doc__,
         _OPTIONS: options,
+        # By themselves copy and pickle go by `__class__`.
+        "__copy__": lambda self: _copied(self, copy.copy),
+        "__deepcopy__": lambda self, memo: _copied(self, lambda plain: copy.deepcopy(plain, memo)),
     }
     # type(base): the loss-scale optimizer of legacy Keras has a metaclass.
     distributed = type(base)(base.__name__, (hook, base), members)
@@ -44,6 +49,22 @@ def hook_into(optimizer: Any, hook: Any, options: DistributedOptions) -> None:
         # object.
         vars(optimizer)["apply"] = types.MethodType(uncompiled(hook.apply), optimizer)
     distribution_of(optimizer)  # what can't work is said now, not in the first step
+
+
+def _copied(optimizer: Any, copied: Callable[[Any], Any]) -> Any:
+    """Made of the plain optimizer, which Keras may copy by its configuration."""
+    distributed, members = type(optimizer), vars(optimizer)
+    distribution = members.pop(_DISTRIBUTION, None)
+    set_class = object.__dict__["__class__"].__set__
+    set_class(optimizer, _plain_class(optimizer))
+    try:
+        result = copied(optimizer)
+    finally:
+        set_class(optimizer, distributed)
+        if distribution is not None:
+            members[_DISTRIBUTION] = distribution
+    hook_into(result, distributed.__mro__[1], vars(distributed)[_OPTIONS])
+    return result
 
 
 def hand_over(giver: Any, taker: Any, hook: type) -> None:

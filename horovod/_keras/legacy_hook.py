@@ -3,6 +3,7 @@ Keras: tf_keras, or tf.keras up to TensorFlow 2.15."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ from horovod._keras.legacy_aggregation import AggregationHelper
 _Optimizer: Any = object  # stands for the optimizer's class, which comes next
 _COMPUTE = "compute_gradients"
 
-# An attribute of optimizers between compute_gradients() and apply_gradients(): whether that was eagerly
-_COMPUTED = "_horovod_computed"
+# Attributes of optimizers. Between compute_gradients() and apply_gradients(): in which graph that was, or
+# _EAGERLY. The first function that was traced to apply what was computed outside of it. And while what was
+# computed is being applied.
+_COMPUTED, _APPLIED_IN, _APPLYING = "_horovod_computed", "_horovod_applied_in", "_horovod_applying"
+_EAGERLY = "eagerly"
 
 
 def is_legacy_optimizer(optimizer: Any) -> bool:
@@ -81,15 +85,14 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         experimental_aggregate_gradients=False.
         """
         plain_apply = super().apply_gradients
-        computed = _COMPUTED in self.__dict__
-        pairs = self._horovod_marked(grads_and_vars)
+        pairs, computed = self._horovod_marked(grads_and_vars)
         aggregated = kwargs.get("skip_gradients_aggregation", False) or not kwargs.get(
             "experimental_aggregate_gradients", True
         )
         helper = self._agg_helper
         if computed and helper is not None:
             self._horovod_create_variables([variable for _, variable in pairs])
-            helper.apply_gradients(lambda: plain_apply(pairs, *args, **kwargs), self)
+            helper.apply_gradients(lambda: self._horovod_applied(plain_apply, pairs, *args, **kwargs), self)
             return self.iterations
         if aggregated or not pairs:
             return plain_apply(pairs, *args, **kwargs)
@@ -115,9 +118,17 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
     def _aggregate_gradients(self, grads_and_vars: Iterable[Any]) -> Any:
         return super()._aggregate_gradients(self._horovod_aggregated(grads_and_vars))
 
+    def _horovod_applied(self, plain_apply: Any, *args: Any, **kwargs: Any) -> Any:
+        self.__dict__[_APPLYING] = True
+        try:
+            return plain_apply(*args, **kwargs)
+        finally:
+            del self.__dict__[_APPLYING]
+
     def _horovod_aggregated(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
-        computed = _COMPUTED in self.__dict__
-        pairs = self._horovod_marked(grads_and_vars)
+        if _APPLYING in self.__dict__:
+            return list(grads_and_vars)
+        pairs, computed = self._horovod_marked(grads_and_vars)
         distribution = distribution_of(self)
         fresh = any(gradient is not None and not distribution.is_reduced(gradient) for gradient, _ in pairs)
         if (fresh or computed) and self._agg_helper is not None:
@@ -130,23 +141,36 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
         reduced = distribution.reduce([g for g, _ in pairs], [v for _, v in pairs])
         return list(zip(reduced, [v for _, v in pairs], strict=True))
 
-    def _horovod_marked(self, grads_and_vars: Iterable[Any]) -> list[tuple[Any, Any]]:
-        """The pairs; those made from what compute_gradients() gave are marked as reduced."""
+    def _horovod_marked(self, grads_and_vars: Iterable[Any]) -> tuple[list[tuple[Any, Any]], bool]:
+        """The pairs, and whether they are made from what compute_gradients() gave: those are marked
+        as reduced."""
         from horovod.tensorflow.gradient_marks import mark_reduced
+
+        pairs, computed = list(grads_and_vars), self._horovod_take_computed()
+        if computed:
+            mark_reduced(gradient for gradient, _ in pairs)
+        return pairs, computed
+
+    def _horovod_take_computed(self) -> bool:
+        """Whether what is applied now was computed by compute_gradients()."""
         from horovod.tensorflow.util import _executing_eagerly
 
-        pairs = list(grads_and_vars)
-        if _COMPUTED in self.__dict__:
-            mark_reduced(gradient for gradient, _ in pairs)
-            # A function that applies what was computed outside of it may be traced several times.
-            if _executing_eagerly() or not self.__dict__[_COMPUTED]:
-                del self.__dict__[_COMPUTED]
-        return pairs
+        where = self.__dict__.pop(_COMPUTED, None)
+        if _executing_eagerly():
+            return where is _EAGERLY
+        graph = _outermost_graph()
+        if where is not None and where is not _EAGERLY:
+            return where() is graph
+        # A function may be traced several times, and runs without this. Others compute their own.
+        function = getattr(graph, "name", "")
+        if where is _EAGERLY:
+            self.__dict__.setdefault(_APPLIED_IN, function)
+        return self.__dict__.get(_APPLIED_IN) == function
 
     def _horovod_note_computed(self) -> None:
         from horovod.tensorflow.util import _executing_eagerly
 
-        self.__dict__[_COMPUTED] = _executing_eagerly()
+        self.__dict__[_COMPUTED] = _EAGERLY if _executing_eagerly() else weakref.ref(_outermost_graph())
 
     def _horovod_create_variables(self, variables: Any) -> None:
         # Otherwise made in apply_gradients(), which is in a branch of the graph then.
@@ -157,3 +181,16 @@ class LegacyHook(_Optimizer):  # type: ignore[misc]
                 self.build(variables)
             else:
                 self._create_all_weights(variables)
+
+
+def _outermost_graph() -> Any:
+    """That of the function that is being traced, or the graph of a session."""
+    import tensorflow as tf
+
+    graph = tf.compat.v1.get_default_graph()
+    of_function = tf.compat.v1.executing_eagerly_outside_functions()
+    while (outer := getattr(graph, "outer_graph", None)) is not None:
+        if of_function and not outer.building_function:
+            break
+        graph = outer
+    return graph

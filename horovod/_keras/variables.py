@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from horovod._keras import flavours
+from horovod.common.arrays import consecutive
+
+_BYTES_EACH = 4  # of a variable's numbers, about
 
 
 def broadcast_variables(keras: Any, variables: Iterable[Any], root_rank: int) -> None:
@@ -20,10 +24,12 @@ def broadcast_variables(keras: Any, variables: Iterable[Any], root_rank: int) ->
         return
     from horovod import numpy as hvd_np
 
-    arrays = [np.array(keras.ops.convert_to_numpy(variable)) for variable in listed]
-    hvd_np.broadcast_parameters([(f"keras_variable.{i}", array) for i, array in enumerate(arrays)], root_rank)
-    for variable, array in zip(listed, arrays, strict=True):
-        variable.assign(array)
+    for part in consecutive(math.prod(variable.shape) * _BYTES_EACH for variable in listed):
+        # One after another: each part's values are in memory twice while it is under way.
+        arrays = {i: np.array(keras.ops.convert_to_numpy(listed[i])) for i in part}
+        hvd_np.broadcast_parameters([(f"keras_variable.{i}", arrays[i]) for i in part], root_rank)
+        for i, array in arrays.items():
+            listed[i].assign(array)
 
 
 def broadcast_global_variables(keras: Any, root_rank: int) -> None:

@@ -44,6 +44,23 @@ def _address(array: Array) -> int:
         return array.ctypes.data
 
 
+def consecutive(sizes: Iterable[int], most: int = 64 << 20) -> list[range]:
+    """The numbers of those that come one after another and have at most so many bytes together.
+
+    One that has more is alone. Whoever broadcasts one part after another needs no memory for a
+    second model.
+    """
+    parts: list[range] = []
+    held = 0
+    for i, size in enumerate(sizes):
+        if not parts or held + size > most:
+            parts.append(range(i, i))
+            held = 0
+        parts[-1] = range(parts[-1].start, i + 1)
+        held += size
+    return parts
+
+
 def shared_memory(size: int) -> _core.Memory | None:
     """So many bytes that the ranks of this host reach of each other; None if there are none."""
     return for_collective().engine.allocate_shared(size)
@@ -59,9 +76,11 @@ def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DTypeLike = np.
 
     hvd.allreduce_() and its relatives, which work in place, copy nothing of such arrays and views
     of them, and so are quicker, if they have 64 KiB or more, all ranks are on one host, and each
-    has its own there. In every other case they are arrays like others. A process forked from this
-    one shares them: what either writes, the other sees, and when this one lets go of them, the
-    other finds something else there.
+    has its own there. In every other case they are arrays like others: also for averages of
+    integers and for Adasum, and in a group in which another array lies elsewhere. Where a limit is
+    set on the addresses of a process (RLIMIT_AS), they are ordinary memory. A process forked from
+    this one shares them: what either writes, the other sees, and when this one lets go of them,
+    the other finds something else there.
     """
     kind = np.dtype(dtype)
     sizes = sizes_of(shape)

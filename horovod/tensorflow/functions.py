@@ -8,11 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import objects
+from horovod.common.arrays import consecutive
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import ops
 from horovod.tensorflow.util import _executing_eagerly, tf_variable
-
-_BYTES_AT_ONCE = 64 << 20
 
 
 def broadcast_variables(
@@ -34,7 +33,9 @@ def broadcast_variables(
         return None if _executing_eagerly() else tf.no_op()
     name = ops.name_of(given)
     assigned: list[Any] = []
-    for part in _parts(targets):
+    sizes = [(each.shape.num_elements() or 0) * each.dtype.base_dtype.size for each in targets]
+    for numbers in consecutive(sizes):
+        part = [targets[i] for i in numbers]
         # One after another: each part's values are in memory twice while it is under way.
         with tf.control_dependencies(assigned):
             values = ops.grouped_broadcast(part, root_rank, name, process_set=process_set)
@@ -42,20 +43,6 @@ def broadcast_variables(
         assigned = [variable.assign(value, read_value=False) for variable, value in pairs]
         del values, pairs
     return None if _executing_eagerly() else tf.group(*assigned)
-
-
-def _parts(variables: list[Any]) -> list[list[Any]]:
-    """Consecutive variables of at most _BYTES_AT_ONCE together, the same on all ranks."""
-    parts: list[list[Any]] = [[]]
-    held = 0
-    for variable in variables:
-        size = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
-        if parts[-1] and held + size > _BYTES_AT_ONCE:
-            parts.append([])
-            held = 0
-        parts[-1].append(variable)
-        held += size
-    return parts
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

@@ -14,7 +14,7 @@ from horovod.common.distributed_options import DistributedOptions, Groups
 from horovod.tensorflow import place_ops, step_ends
 from horovod.tensorflow.reductions import allreduce, allreduce_dense, divide_by_size, grouped_allreduce
 from horovod.tensorflow.util import _executing_eagerly, device, elastic, tf_variable
-from horovod.tensorflow.xla import compiling
+from horovod.tensorflow.xla import compiling, refusal
 
 # From this size on it pays to send gradients while others are being computed. The threads that a
 # small one wakes up on each rank take more time than its sum, time that is missing where ranks
@@ -82,6 +82,10 @@ class GradientReduction:
         if not elastic():
             return reduce() if process_set.included() and (process_set.size() or 0) > 1 else inputs
         number = process_set.process_set_id or 0
+        if compiling():  # which can't ask; of all ranks, those of the moment, each is one
+            if number != 0:
+                raise refusal("in an elastic job, a process set")
+            return reduce()
         included = tf.equal(place_ops.process_set_included_op(number), 1)
         if _executing_eagerly():
             return reduce() if included and place_ops.size_op(number) > 1 else inputs

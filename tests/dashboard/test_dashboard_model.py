@@ -60,27 +60,15 @@ def test_states_of_a_rank() -> None:
     assert state(model, 1) == "starting"
     model = started()
     assert state(model, 1) == "running"
-    model.event({"event": "stall", "time": 103.0, "missing": [{"rank": 1}]})
-    assert state(model, 1) == "stalled" and state(model, 0) == "running"
-    model.event({"event": "stall_resolved", "time": 104.0})
-    assert state(model, 1) == "running"
+    for waited_for in (True, False):
+        model.summaries(103.0, [summary(0, 1), {**summary(1, 1), "waited_for": waited_for}], {})
+        assert (state(model, 0), state(model, 1)) == ("running", "stalled" if waited_for else "running")
     model.event({"event": "rank_exit", "time": 105.0, "rank": 1, "code": -9, "what": "was ended by signal 9"})
     model.event({"event": "rank_exit", "time": 105.0, "rank": 0, "code": 0, "what": "exited with code 0"})
     assert (state(model, 1), state(model, 0)) == ("failed", "ended")
     lost = started()
     lost.event({"event": "host_lost", "time": 105.0, "host": "b", "ranks": [1]})
     assert state(lost, 1) == "failed"
-
-
-def test_what_goes_on_is_not_all_that_stands_still() -> None:
-    model = started()
-    for rank, tensor in ((0, "a"), (1, "b")):
-        stall = {"event": "stall", "tensors": [tensor], "missing": [{"rank": rank}]}
-        model.event({**stall, "time": 103.0})
-    model.event({"event": "stall_resolved", "time": 104.0, "tensors": ["an operation that has hung"]})
-    assert (state(model, 0), state(model, 1)) == ("stalled", "stalled")
-    model.event({"event": "stall_resolved", "time": 104.0, "tensors": ["a", "more"]})
-    assert (state(model, 0), state(model, 1)) == ("running", "stalled")
 
 
 def test_rates_come_from_counters() -> None:

@@ -95,6 +95,8 @@ def check_passes_of_gradients_computed_elsewhere() -> None:
     for kind, aggregated in (
         (keras.optimizers.SGD, {"skip_gradients_aggregation": True}),
         (keras.optimizers.legacy.SGD, {"experimental_aggregate_gradients": False}),
+        (keras.optimizers.SGD, {}),
+        (keras.optimizers.legacy.SGD, {}),
     ):
         for by_helper, k in ((True, 3), (False, 3), (False, 1)):
             w = tf.Variable([0.0])

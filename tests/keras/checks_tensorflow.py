@@ -74,6 +74,67 @@ def check_clipping_of_computed_gradients() -> None:
     np.testing.assert_allclose(w, [-3.0, 0.0])
 
 
+def check_functions_that_apply_and_functions_that_compute() -> None:
+    """Legacy Keras: one applies what was computed outside of it; the next one computes its own."""
+    if not setup.LEGACY:
+        skip("only legacy Keras has compute_gradients()")
+    rank, w = hvd.rank(), tf.Variable([0.0])
+    optimizer = hvd.DistributedOptimizer(setup.sgd(1.0), op=hvd.Sum)
+
+    def loss() -> Any:
+        return tf.reduce_sum(w * (rank + 1.0))
+
+    @tf.function(reduce_retracing=False)
+    def apply(gradient: Any, again: int) -> None:  # traced for each number
+        optimizer.apply_gradients([(gradient, w)])
+
+    @tf.function
+    def train() -> None:
+        with tf.GradientTape() as tape:
+            value = loss()
+        optimizer.apply_gradients([(tape.gradient(value, w), w)])
+
+    for again in (1, 2, 2):
+        ((gradient, _),) = optimizer.compute_gradients(loss, [w])
+        w.assign([0.0])
+        apply(gradient, again)
+        np.testing.assert_allclose(w, [-3.0])
+    train()
+    train()
+    np.testing.assert_allclose(w, [-9.0])
+    ((gradient, _),) = optimizer.compute_gradients(loss, [w])
+    optimizer.apply_gradients([(gradient, w)])
+    optimizer.apply_gradients([(tf.constant([rank + 1.0]), w)])
+    np.testing.assert_allclose(w, [-15.0])
+
+
+def check_gradients_that_are_computed_only_to_be_looked_at() -> None:
+    if not setup.LEGACY:
+        skip("only legacy Keras has compute_gradients()")
+    for kind in (setup.sgd, keras.optimizers.legacy.SGD):
+        w = tf.Variable([0.0])
+        optimizer = hvd.DistributedOptimizer(kind(1.0))
+        optimizer.apply_gradients([(tf.constant([0.0]), w)])
+
+        def loss(w: Any = w) -> Any:
+            return tf.reduce_sum(w * float(hvd.rank()))
+
+        @tf.function
+        def looked_at(w: Any = w, optimizer: Any = optimizer, loss: Any = loss) -> Any:
+            return [gradient for gradient, _ in optimizer._compute_gradients(loss, [w])]
+
+        @tf.function
+        def step(w: Any = w, optimizer: Any = optimizer, loss: Any = loss) -> None:
+            with tf.GradientTape() as tape:
+                value = loss()
+            optimizer.apply_gradients([(tape.gradient(value, w), w)])
+
+        looked_at()
+        for _ in range(3):
+            step()
+        np.testing.assert_allclose(w, [-1.5])
+
+
 def check_passes_in_a_loop() -> None:
     alone = loop(setup.sgd(0.05), True, True)
     optimizer = hvd.DistributedOptimizer(setup.sgd(0.05), backward_passes_per_step=1)

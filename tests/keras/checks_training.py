@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import keras_setup as setup
@@ -41,6 +42,12 @@ def check_run_eagerly() -> None:
     setup.assert_same(
         setup.trained_together(hvd.DistributedOptimizer(setup.sgd()), run_eagerly=True), plain_sgd()
     )
+
+
+def check_copies_reduce_as_well() -> None:
+    for copied in (copy.deepcopy, copy.copy):
+        model = setup.trained_together(copied(hvd.DistributedOptimizer(setup.sgd())))
+        setup.assert_same(model, plain_sgd())
 
 
 def check_op_sum() -> None:

@@ -27,7 +27,7 @@ def same_bits(backend: str, ranks: int, steps: int, numbers: Iterable[int], time
 
 
 # Half precision, accumulation, several steps at a time; compiled for TensorFlow only, as torch takes minutes.
-@pytest.mark.parametrize(("backend", "numbers"), [("tensorflow", [0, 16]), ("torch", [0, 2])])
+@pytest.mark.parametrize(("backend", "numbers"), [("tensorflow", [0, 2, 16]), ("torch", [0, 2])])
 def test_short(backend: str, numbers: list[int]) -> None:
     same_bits(backend, 2, 24, numbers, timeout=250)
 
@@ -37,4 +37,5 @@ def test_short(backend: str, numbers: list[int]) -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("backend", ["tensorflow", "torch"])
 def test_long(backend: str, ranks: int) -> None:
-    same_bits(backend, ranks, 1000, range(100 * ranks, 100 * ranks + 8), timeout=3500)
+    # 2, 10 and 34: sparse gradients in graphs, which the others do not happen to have.
+    same_bits(backend, ranks, 1000, [2, 10, 34, *range(100 * ranks, 100 * ranks + 8)], timeout=3500)

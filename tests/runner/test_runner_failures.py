@@ -45,7 +45,7 @@ def test_many_failures_are_told_together() -> None:
     assert result.returncode == 7 and len(lines) == 17
     one_by_one = {int(line.split()[2]) for line in lines[:16]}
     rest = sorted(set(range(24)) - one_by_one)
-    assert lines[16] == f"horovodrun: {failure.ranks(rest)} on localhost exited with code 7"
+    assert lines[16] == f"horovodrun: {failure.ranks(rest)} on localhost: each exited with code 7"
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -SEGV $$", 139), ("kill -9 $$", 137)])

@@ -204,7 +204,7 @@ def check_elastic_tape() -> None:
     session = for_query()
     session.elastic = True
     try:
-        for run in (step, tf.function(step)):
+        for run in (step, tf.function(step), tf.function(step, jit_compile=True)):
             sparse, dense = run()
             assert dense.numpy() == (n + 1) / 2
             np.testing.assert_allclose(sparse[:, 0], (np.arange(n) + 1) / n)
@@ -212,6 +212,8 @@ def check_elastic_tape() -> None:
         for run in (step, tf.function(step)):
             sparse, dense = run(process_set=alone)
             assert dense.numpy() == r + 1.0
+        with raises(NotImplementedError, "jit_compile=True"):
+            tf.function(step, jit_compile=True)(process_set=alone)
         hvd.remove_process_set(alone)
     finally:
         session.elastic = False

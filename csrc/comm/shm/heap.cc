@@ -1,11 +1,14 @@
 #include "comm/shm/heap.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 namespace hvd {
 namespace {
@@ -18,10 +21,11 @@ struct Blocks {
   std::mutex mutex;
   std::map<void*, std::shared_ptr<SharedHeap>> heaps;
 };
-Blocks& blocks() {
-  static auto* all = new Blocks;  // never destroyed: arrays may end after everything else
-  return *all;
+std::atomic<Blocks*>& all_blocks() {
+  static std::atomic<Blocks*> all = new Blocks;  // never destroyed: arrays may end after everything else
+  return all;
 }
+Blocks& blocks() { return *all_blocks().load(std::memory_order_acquire); }
 
 size_t whole_pages(size_t bytes) { return (std::max<size_t>(bytes, 1) + kPage - 1) / kPage * kPage; }
 
@@ -32,14 +36,23 @@ size_t SharedHeap::useful_bytes(int ranks) {
          static_cast<size_t>(ranks);
 }
 
-SharedHeap::SharedHeap(std::shared_ptr<void> mapping, void* start, size_t bytes, int ranks, int rank)
+SharedHeap::SharedHeap(std::shared_ptr<void> mapping, int file, void* start, size_t bytes, int ranks,
+                       int rank)
     : mapping_(std::move(mapping)),
+      file_(start == nullptr ? -1 : fcntl(file, F_DUPFD_CLOEXEC, 0)),
       start_(static_cast<std::byte*>(start)),
       part_bytes_(bytes),
       all_bytes_(bytes * static_cast<size_t>(ranks)),
       own_(start_ == nullptr ? nullptr : start_ + bytes * static_cast<size_t>(rank)) {
-  if (start_ != nullptr) unused_[0] = bytes;
+  // Without a descriptor nothing could be withdrawn.
+  if (file_ >= 0) unused_[0] = bytes;
 }
+
+SharedHeap::~SharedHeap() {
+  if (file_ >= 0) close(file_);
+}
+
+void SharedHeap::forget_all() { all_blocks().store(new Blocks, std::memory_order_release); }
 
 void* SharedHeap::allocate(size_t bytes) {
   if (bytes > part_bytes_) return nullptr;
@@ -118,19 +131,36 @@ std::byte* SharedHeap::at(uint64_t place, size_t bytes) const {
   return start_ + place;
 }
 
-void SharedHeap::withdraw(const Pieces& pieces) {
+void SharedHeap::withdraw(std::initializer_list<const Pieces*> pieces) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (withdrawn_) return;
   withdrawn_ = true;
-  for (const Piece& piece : pieces) {
-    if (!own(piece.data)) continue;
-    const size_t begin = offset_of(piece.data) / kPage * kPage;
-    const size_t length = whole_pages(offset_of(piece.data) + piece.bytes) - begin;
-    void* copy = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED) continue;  // no memory left for it: then it stays as it is
-    std::memcpy(copy, own_ + begin, length);
-    if (mremap(copy, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, own_ + begin) == MAP_FAILED)
-      munmap(copy, length);
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (const Pieces* each : pieces) {
+    for (const Piece& piece : *each) {
+      if (piece.bytes == 0 || !own(piece.data)) continue;
+      const size_t begin = offset_of(piece.data);
+      ranges.emplace_back(begin / kPage * kPage, whole_pages(begin + piece.bytes));
+    }
   }
+  std::sort(ranges.begin(), ranges.end());
+  size_t done = 0;  // a page that is private already must not be taken from the file again
+  for (const auto& [begin, end] : ranges) {
+    if (std::max(begin, done) < end) make_private(std::max(begin, done), end);
+    done = std::max(done, end);
+  }
+}
+
+// The application may be writing to other tensors in these pages: none of that may be lost. What it writes
+// before the mapping changes is in the file, from which the kernel copies each page that is then written to.
+void SharedHeap::make_private(size_t begin, size_t end) {
+  std::byte* const start = own_ + begin;
+  const auto offset = static_cast<off_t>(start - static_cast<std::byte*>(mapping_.get()));
+  if (mmap(start, end - begin, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file_, offset) == MAP_FAILED)
+    return;  // no memory left for it: then it stays as it is
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (size_t at = 0; at < end - begin; at += page)
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(start + at), 0, __ATOMIC_RELAXED);
 }
 
 }  // namespace hvd

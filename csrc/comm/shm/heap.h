@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,9 +24,13 @@ class SharedHeap : NotCopied, public std::enable_shared_from_this<SharedHeap> {
   // How much is worth reserving for so many ranks: only what is touched takes memory.
   static size_t useful_bytes(int ranks);
 
-  // `start` is that of `ranks` parts of `bytes` each, whole pages, within `mapping`; null: this rank could
-  // not map them, so it has nothing there and reaches nobody.
-  SharedHeap(std::shared_ptr<void> mapping, void* start, size_t bytes, int ranks, int rank);
+  // `start` is that of `ranks` parts of `bytes` each, whole pages, within `mapping`, which is of all of
+  // `file`; null: this rank could not map them, so it has nothing there and reaches nobody. A descriptor of
+  // the file is kept, another one than the caller's.
+  SharedHeap(std::shared_ptr<void> mapping, int file, void* start, size_t bytes, int ranks, int rank);
+  ~SharedHeap();
+  // In the child: what the parent has is no longer to be freed, and another thread may have held the lock.
+  static void forget_all();
 
   // Whole pages; null if there is no room. They live until free(), which may come after everything else
   // has let go of the heap.
@@ -40,10 +45,11 @@ class SharedHeap : NotCopied, public std::enable_shared_from_this<SharedHeap> {
 
   // From here on nothing of this rank is found here. What others still write to these pieces, because they
   // don't know yet that an operation has failed, goes nowhere: their pages become private, with the contents
-  // that they have.
-  void withdraw(const Pieces& pieces);
+  // that they have. Only the first call does anything: nothing is here after it.
+  void withdraw(std::initializer_list<const Pieces*> pieces);
 
  private:
+  void make_private(size_t begin, size_t end);
   void give_back(size_t offset);
   bool own(const void* memory) const {
     const auto* byte = static_cast<const std::byte*>(memory);
@@ -54,6 +60,7 @@ class SharedHeap : NotCopied, public std::enable_shared_from_this<SharedHeap> {
   }
 
   const std::shared_ptr<void> mapping_;
+  const int file_;
   std::byte* const start_;
   const size_t part_bytes_;
   const size_t all_bytes_;

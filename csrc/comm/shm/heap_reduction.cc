@@ -3,6 +3,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/not_copied.h"
 #include "comm/chunks.h"
 #include "comm/course.h"
 #include "comm/shm/communicator.h"
@@ -59,6 +60,17 @@ bool find(const SharedHeap& heap, const Shown& shown, Pieces& in, Pieces& out) {
   return true;
 }
 
+// Takes the tensors back at its end, also by an exception, while others may still be at them.
+struct Withdrawal : NotCopied {
+  Withdrawal(SharedHeap* heap, const Pieces& in, const Pieces& out) : heap(heap), in(in), out(out) {}
+  ~Withdrawal() {
+    if (armed) heap->withdraw({&in, &out});
+  }
+  SharedHeap* const heap;
+  const Pieces &in, &out;
+  bool armed = false;
+};
+
 }  // namespace
 
 // Members look for it only together, so it must depend on nothing that is one's own.
@@ -68,26 +80,28 @@ bool ShmCommunicator::may_be_in_heap(size_t bytes) const { return heap_ != nullp
 // members. In between, a share is touched by nobody but the member that combines it.
 bool ShmCommunicator::allreduce_in_heap(const Reduction& reduction, const Pieces& in, const Pieces& out,
                                         size_t bytes, bool& elsewhere) {
-  auto fail = [&] {
-    heap_->withdraw(out);
-    return false;
-  };
+  Withdrawal unless_shared(heap_, in, out);
   auto shown = [&](int member) { return reinterpret_cast<Shown*>(once_bytes(member, sizeof(Shown))); };
   if (!protocol_.begin_showing(staged(sizeof(Shown)))) return false;
   hvd::show(*heap_, in, out, *shown(rank_));
-  protocol_.show();  // from here on others may write to them
-  if (!protocol_.await_all_shown()) return fail();
+  unless_shared.armed = true;
+  protocol_.show();  // from here on others may read and write them
+  if (!protocol_.await_all_shown()) return false;
   std::vector<Pieces> inputs(members_.size()), outputs(members_.size());
   for (int member = 0; member < size_; ++member)
     if (!find(*heap_, *shown(member), inputs[member], outputs[member])) elsewhere = true;
   end_once(sizeof(Shown));
-  if (elsewhere) return true;
+  if (elsewhere) {
+    unless_shared.armed = false;
+    return true;
+  }
 
   goes(Algorithm::kInPlace);
   combine_share(reduction, inputs, outputs, bytes);
-  if (!protocol_.begin_showing(false)) return fail();
+  if (!protocol_.begin_showing(false)) return false;
   protocol_.show();
-  return protocol_.await_all_shown() || fail();
+  unless_shared.armed = !protocol_.await_all_shown();
+  return !unless_shared.armed;
 }
 
 void ShmCommunicator::combine_share(const Reduction& reduction, const std::vector<Pieces>& in,

@@ -62,7 +62,7 @@ class Job(Supervision):
         self._started_by: float | None = None  # the time until which all ranks must have been started
         self._failures: list[_Failure] = []  # in the order of their arrival, without our own doing
         self._ends_told = 0
-        self._ends: dict[str, list[int]] = {}  # how ranks failed that were not told of one by one
+        self._ends: dict[tuple[str, str], list[int]] = {}  # how ranks failed that were not told of one by one
         self._host_lost = False
 
     def _over(self) -> bool:
@@ -203,7 +203,7 @@ class Job(Supervision):
         if self._ends_told <= _ENDS_TOLD:
             self._say("stdout", f"rank {rank} on {agent.host} {what}")
         else:
-            self._ends.setdefault(f"on {agent.host} {what}", []).append(rank)
+            self._ends.setdefault((agent.host, what), []).append(rank)
         if self._trouble is not None:
             return  # a consequence
         self._failures.append(_Failure(rank, agent.host, code, what))
@@ -246,8 +246,9 @@ class Job(Supervision):
     # -- the end --
 
     def _report(self) -> None:
-        for what, ranks in self._ends.items():
-            self._say("stdout", f"{failure.ranks(sorted(ranks))} {what}")
+        for (host, what), ranks in self._ends.items():
+            several = ": each" if len(ranks) > 1 else ""
+            self._say("stdout", f"{failure.ranks(sorted(ranks))} on {host}{several} {what}")
         if self._signalled is not None:
             return
         first = self._cause()
