@@ -61,7 +61,7 @@ def test_states_of_a_rank() -> None:
     model = started()
     assert state(model, 1) == "running"
     for waited_for in (True, False):
-        model.summaries(103.0, [summary(0, 1), {**summary(1, 1), "waited_for": waited_for}], {})
+        model.summaries(103.0, [summary(0, 1, 0.0), {**summary(1, 1, 0.0), "waited_for": waited_for}], {})
         assert (state(model, 0), state(model, 1)) == ("running", "stalled" if waited_for else "running")
     model.event({"event": "rank_exit", "time": 105.0, "rank": 1, "code": -9, "what": "was ended by signal 9"})
     model.event({"event": "rank_exit", "time": 105.0, "rank": 0, "code": 0, "what": "exited with code 0"})
