@@ -19,8 +19,6 @@ from horovod.jax.compression import Compression
 from horovod.jax.operation import Operation
 from horovod.jax.ops import compressed
 
-_DUE = "_horovod_due"  # an argument of update(): whether its result is used
-
 
 def allreduce_leaves(
     leaves: Sequence[Any], name: str | None, options: DistributedOptions, ends_step: int = 0
@@ -159,26 +157,52 @@ def DistributedOptimizer(
     inner = optax.with_extra_args_support(optimizer)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        due = extra.pop(_DUE, True)
-        return inner.update(_reduced_if(due, updates, options), state, params, **extra)
+        return inner.update(_reduced(updates, options), state, params, **extra)
 
-    distributed = optax.GradientTransformationExtraArgs(inner.init, update)
     if backward_passes_per_step == 1:
-        return distributed
-    passes = optax.MultiSteps(
-        distributed, backward_passes_per_step, use_grad_mean=average_aggregated_gradients
-    )
+        return optax.GradientTransformationExtraArgs(inner.init, update)
+    init = optax.MultiSteps(inner, backward_passes_per_step, use_grad_mean=average_aggregated_gradients).init
 
+    # Not MultiSteps's own: of what is called within its lax.cond, no number comes out.
     def update_passes(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        # It calls `update` in every pass, and but for the last one of a step forgets what comes of it.
-        extra[_DUE] = state.mini_step == backward_passes_per_step - 1
-        return passes.update(updates, state, params, **extra)
+        passes = state.mini_step + 1
+        due = passes == backward_passes_per_step
 
-    return optax.GradientTransformationExtraArgs(passes.init, update_passes)
+        def added(sum_or_mean: Any, gradient: Any) -> Any:
+            if average_aggregated_gradients:
+                gradient = (gradient - sum_or_mean) / passes
+            return (sum_or_mean + gradient).astype(sum_or_mean.dtype)
+
+        def step(sums: Any, number: Any) -> Any:
+            compiled.order.set(number)
+            gradients = jax.tree.map(lambda total, like: total.astype(jnp.result_type(like)), sums, updates)
+            changes, inner_state = update(gradients, state.inner_opt_state, params, **extra)
+            # Of the types that it had, as after MultiSteps.
+            inner_state = jax.tree.map(
+                lambda old, new: jnp.asarray(new, jnp.asarray(old).dtype), state.inner_opt_state, inner_state
+            )
+            return changes, inner_state, jax.tree.map(jnp.zeros_like, sums), compiled.order.get()
+
+        def wait(sums: Any, number: Any) -> Any:
+            changes, _ = jax.eval_shape(lambda: inner.update(updates, state.inner_opt_state, params, **extra))
+            zeros = jax.tree.map(lambda change: jnp.zeros(change.shape, change.dtype), changes)
+            return zeros, state.inner_opt_state, sums, number
+
+        sums = jax.tree.map(added, state.acc_grads, updates)
+        changes, inner_state, sums, number = _either(due, step, wait, sums, compiled.order.get())
+        compiled.order.set(number)
+        return changes, state._replace(
+            mini_step=passes % backward_passes_per_step,
+            gradient_step=state.gradient_step + due,
+            inner_opt_state=inner_state,
+            acc_grads=sums,
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update_passes)
 
 
-def _reduced_if(due: Any, gradients: Any, options: DistributedOptions) -> Any:
-    """_reduced() on all ranks or on none: `due` may only be known when it runs."""
-    if isinstance(due, jax.core.Tracer):
-        return jax.lax.cond(due, lambda tree: _reduced(tree, options), lambda tree: tree, gradients)
-    return _reduced(gradients, options) if due else gradients
+def _either(condition: Any, one: Callable[..., Any], other: Callable[..., Any], *operands: Any) -> Any:
+    """lax.cond(), for which only one of them is called where the condition is known."""
+    if isinstance(condition, jax.core.Tracer):
+        return jax.lax.cond(condition, one, other, *operands)
+    return (one if condition else other)(*operands)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from checks_ops import both_ways, data, same_bits
 from util_expect import raises
 
@@ -168,6 +169,28 @@ def check_opposite_orders_of_results() -> None:
         return (first + second if hvd.rank() == 0 else second + first).sum()
 
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), 1 + 2 * x, rtol=1e-6)
+
+
+def check_calls_after_an_accumulating_optimizer_wait_for_it() -> None:
+    optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=2)
+    x = data((5,), jnp.float32)
+
+    def program(x: Any, state: Any) -> Any:
+        before = hvd.broadcast(x, 0, name="before")
+        updates, state = optimizer.update(x, state)
+        after = hvd.broadcast(before, 0, name="after")
+        return (updates, after, state) if hvd.rank() == 0 else (after, updates, state)
+
+    # A number goes from the first call through the branch with the optimizer's to the last one.
+    equations = jax.make_jaxpr(program)(x, optimizer.init(x)).jaxpr.eqns
+    first, last = (each for each in equations if each.primitive.name.startswith("custom_vjp"))
+    (branch,) = (each for each in equations if each.primitive.name == "cond")
+    for before, after in ((first, branch), (branch, last)):
+        assert any(out in after.invars and out.aval.dtype == jnp.int32 for out in before.outvars)
+    state, step = optimizer.init(x), jax.jit(program)
+    for _ in range(4):
+        one, other, state = step(x, state)
+    same_bits(one if hvd.rank() > 0 else other, hvd_np.broadcast(np.asarray(x), 0))
 
 
 def check_tracing_more_often_on_one_rank() -> None:
