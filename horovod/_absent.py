@@ -57,6 +57,11 @@ _TOLD = "horovod.common.elastic.notification_manager hears the launcher; workers
 
 # Of modules that are there: names that are not.
 ABSENT_NAMES = {
+    "horovod.common.util": {
+        "check_installed_version get_ext_suffix get_extension_full_path": (
+            "there is one library for all frameworks and versions. Use check_extension() of this module"
+        ),
+    },
     "horovod.runner.common.util.network": {
         "AckResponse BasicClient BasicService PingRequest PingResponse Wire": (
             "it unpickled what came over the network. To start processes use horovodrun or horovod.run(); to "

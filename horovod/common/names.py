@@ -241,7 +241,8 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod.common.util": (
         _yes(
             "extension_available gpu_available env split_list is_iterable num_rank_is_power_2 "
-            "is_version_greater_equal_than check_extension _cache"
+            "is_version_greater_equal_than check_extension support_non_legacy_keras_optimizers "
+            "get_average_backwards_compatibility_fun _cache"
         ),
         _differs("gloo_built mpi_built nccl_built ddl_built ccl_built", "as in the modules above"),
     ),
@@ -273,7 +274,7 @@ _TABLE: dict[str, tuple[tuple[str, Verdict, str], ...]] = {
     "horovod.runner.elastic.settings": (_yes("ElasticSettings"),),
     "horovod.runner.elastic.worker": (_yes("HostUpdateResult"),),
     "horovod.runner.elastic.constants": (_yes("RESET_LIMIT_EXCEEDED_MESSAGE"),),
-    "horovod.runner.util.threads": (_yes("in_thread on_event"),),
+    "horovod.runner.util.threads": (_yes("in_thread on_event execute_function_multithreaded"),),
 }
 
 # Of modules that are not there; the sentence is the module's.

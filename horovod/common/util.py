@@ -9,6 +9,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from horovod import _absent
+
+_absent.without_names(__name__)
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -127,6 +130,18 @@ def check_extension(
     library = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libhorovod.so")
     if not os.path.exists(library):
         raise ImportError(f"{ext_name} needs {library}, which is missing; reinstall horovod")
+
+
+def support_non_legacy_keras_optimizers(keras: object = None) -> bool:
+    """Optimizers of today's Keras can be distributed."""
+    return True
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: object) -> Callable[[int | None, bool | None], int]:
+    """What makes one reduction of the arguments `op` and `average`."""
+    from horovod.common.collectives import reduce_op  # which imports this module
+
+    return reduce_op
 
 
 @contextlib.contextmanager

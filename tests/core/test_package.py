@@ -124,6 +124,8 @@ def test_env_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_helpers() -> None:
     assert util.split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]]
     assert util.split_list([1], 2) == [[1], []]
+    assert util.support_non_legacy_keras_optimizers()
+    assert util.get_average_backwards_compatibility_fun(None)(4, None) == 4
     assert util.is_iterable("a") and not util.is_iterable(5)
     assert [n for n in range(-1, 10) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
     assert util.gloo_built() and not util.nccl_built()

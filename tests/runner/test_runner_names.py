@@ -18,7 +18,7 @@ from horovod.runner.common.util import hosts, network, safe_shell_exec, secret
 from horovod.runner.common.util.env import KUBEFLOW_MPI_EXEC, get_env_rank_and_size, is_exportable
 from horovod.runner.common.util.settings import Settings
 from horovod.runner.common.util.timeout import Timeout, TimeoutException
-from horovod.runner.util.threads import in_thread, on_event
+from horovod.runner.util.threads import execute_function_multithreaded, in_thread, on_event
 
 OMPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"}
 
@@ -77,6 +77,10 @@ def test_threads() -> None:
     waiting.join(60)
     stopped.join(60)
     assert seen == [1, 2] and not stopped.is_alive()
+    assert execute_function_multithreaded(pow, [(2, 3), (3, 2)], max_concurrent_executions=1) == {0: 8, 1: 9}
+    assert execute_function_multithreaded(seen.append, [], block_until_all_done=False) is None
+    with pytest.raises(ZeroDivisionError):
+        execute_function_multithreaded(divmod, [(1, 1), (1, 0)])
 
 
 def test_hosts(tmp_path: Path) -> None:

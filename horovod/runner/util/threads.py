@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
@@ -28,6 +29,23 @@ def in_thread(
     thread = threading.Thread(target=work, name=name, daemon=daemon)
     thread.start()
     return thread
+
+
+def execute_function_multithreaded(
+    fn: Callable[..., Any],
+    args_list: Sequence[Sequence[Any]],
+    block_until_all_done: bool = True,
+    max_concurrent_executions: int = 1000,
+) -> dict[int, Any] | None:
+    """Calls ``fn`` with each of the arguments, in threads; the results by their places in the list.
+
+    None without ``block_until_all_done``. The first exception, in their order, is raised.
+    """
+    with_places = list(enumerate(args_list))
+    pool = ThreadPoolExecutor(max(1, min(max_concurrent_executions, len(with_places))))
+    results = {place: pool.submit(fn, *args) for place, args in with_places}
+    pool.shutdown(wait=block_until_all_done)
+    return {place: each.result() for place, each in results.items()} if block_until_all_done else None
 
 
 def on_event(
