@@ -155,6 +155,8 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
     if (task->request.kind == HVD_JOIN || removes) restricting_.push_back(task);
     auto known = cache_ids_.find(key);
     task->submitted = now_ns();
+    task->unattended = task->has_callback() && !waits;
+    if (task->unattended) called_back_.submitted(task->submitted);
     if (known != cache_ids_.end()) {
       const Remembered& remembered = cache_.at(known->second);
       if (remembered.mine && same_request(remembered.request, task->request)) task->sent_as = known->second;
@@ -166,7 +168,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
     if (recorder_.active()) {
       task->recorded = recorder_.names().of(task->request, task->sent_as);
       recorder_.add(task->submitted, RecordKind::kSubmit, task->recorded,
-                    {0, static_cast<uint16_t>(task->request.process_set), 0},
+                    {task->unattended, static_cast<uint16_t>(task->request.process_set), 0},
                     static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
                     static_cast<uint64_t>(*handle));
     }
@@ -186,7 +188,7 @@ void Engine::leave_alone(uint32_t more) {
 
 int Engine::help(Task& task, double seconds) {
   leave_alone(~0u);
-  const int code = wait(task, seconds);
+  const int code = task.finished() ? HVD_OK : wait_as_driver(task, seconds);
   if (code == HVD_IN_PROGRESS) leave_alone(1);
   return code;
 }
@@ -251,20 +253,6 @@ void Engine::mark(const char* name, int phase) {
 void Engine::end_step(int64_t kind) {
   std::unique_lock<std::mutex> lock(step_mutex_);
   if (step_ends_.by_adapter(kind)) count_step("step", std::move(lock));
-}
-
-void Engine::count_step(const char* name, std::unique_lock<std::mutex> lock) {
-  const uint64_t now = now_ns();
-  metrics_.steps.bump();
-  const uint64_t step = metrics_.steps.value();
-  if (last_step_ != 0) {
-    metrics_.last_step_ns.set(now - last_step_);
-    metrics_.step_seconds.bump_ns(now - last_step_);
-  }
-  last_step_ = now;
-  lock.unlock();
-  if (coordinator_) coordinator_->step_marked();
-  if (recorder_.active()) recorder_.mark(name, HVD_MARK_STEP, step);
 }
 
 Status Engine::autotune(Autotune::Options options) {
@@ -405,8 +393,11 @@ void Engine::run_operation(wire::Operation& operation) {
     std::lock_guard<std::mutex> lock(mutex_);
     executor_.commit_process_set(tasks.front());
     if (tasks.front().agreement->common.kind == HVD_JOIN) joins_++;  // before anyone hears of it
-    for (const AgreedTask& each : tasks)
-      if (each.task) pending_.erase(operation_key(each.task->request.process_set, each.task->request.name));
+    for (const AgreedTask& each : tasks) {
+      if (!each.task) continue;
+      pending_.erase(operation_key(each.task->request.process_set, each.task->request.name));
+      count_callback(*each.task);
+    }
   }
   const wire::Agreement& first = *tasks.front().agreement;
   if (first.common.kind == HVD_ADD_PROCESS_SET) {
@@ -417,22 +408,6 @@ void Engine::run_operation(wire::Operation& operation) {
   for (const AgreedTask& each : tasks)
     if (each.task) finish(each.task, {});
   recent_.end(end);
-}
-
-void Engine::count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end) {
-  count_operation(tasks.front().agreement->common.kind, tasks.size(), bytes, begin, end);
-  for (const AgreedTask& each : tasks)
-    if (each.task) metrics_.negotiation_seconds.bump_ns(begin - std::min(begin, each.task->submitted));
-}
-
-void Engine::count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint64_t begin, uint64_t end) {
-  const auto index = static_cast<size_t>(kind);
-  metrics_.operations[index].bump();
-  metrics_.tensors[index].bump(tensors);
-  metrics_.bytes[index].bump(bytes);
-  metrics_.operation_seconds[index][Metrics::size_class(bytes)].bump_ns(end - begin);
-  metrics_.tensors_per_operation.bump(tensors);
-  metrics_.tensors_per_operation.add_to_sum(tensors);
 }
 
 uint32_t Engine::recorded_name(const AgreedTask& task) {
@@ -456,6 +431,7 @@ std::shared_ptr<Task> Engine::take_pending(const std::string& key) {
   if (found == pending_.end()) return nullptr;
   std::shared_ptr<Task> task = std::move(found->second);
   pending_.erase(found);
+  count_callback(*task);
   return task;
 }
 
@@ -484,7 +460,10 @@ void Engine::fail_pending(const Status& reason) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_.ok()) closed_ = reason;
-    for (auto& entry : pending_) tasks.push_back(std::move(entry.second));
+    for (auto& entry : pending_) {
+      count_callback(*entry.second);
+      tasks.push_back(std::move(entry.second));
+    }
     pending_.clear();
   }
   for (const auto& task : tasks) finish(task, reason);

@@ -19,6 +19,7 @@
 #include "comm/shm/heap.h"
 #include "comm/transport.h"
 #include "engine/autotune.h"
+#include "engine/called_back.h"
 #include "engine/coordinator.h"
 #include "engine/executor.h"
 #include "engine/inspector.h"
@@ -70,7 +71,8 @@ class Engine {
   Status submit(const hvd_request& request, hvd_handle* handle, bool waits = false);
   // As Task::wait(); meanwhile this thread runs what is released.
   int wait(Task& task, double seconds);
-  // wait() by the thread that submitted the task a moment ago: it was not left alone.
+  // wait() by the thread that submitted the task a moment ago: it was not left alone. But the program is not
+  // blocked: the task calls back, and other threads have something to do.
   int help(Task& task, double seconds);
   std::shared_ptr<Task> task(hvd_handle handle);
   void release(hvd_handle handle);
@@ -158,6 +160,7 @@ class Engine {
   wire::Progress progress();
   void count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end);
   void count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint64_t begin, uint64_t end);
+  void count_callback(const Task& task);
   void fail();
   void finish(const std::shared_ptr<Task>& task, Status status);
   void go_away(Task& task);
@@ -194,6 +197,7 @@ class Engine {
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<Task>> pending_;
   std::vector<std::shared_ptr<Task>> restricting_;  // joins, removals of process sets: pending or just over
+  CalledBack called_back_;
   std::unordered_map<hvd_handle, std::shared_ptr<Task>> handles_;
   std::unordered_map<uint32_t, Remembered> cache_;
   std::unordered_map<std::string, uint32_t> cache_ids_;

@@ -115,6 +115,45 @@ std::vector<Summary> Engine::summaries() {
   return {own};
 }
 
+void Engine::count_step(const char* name, std::unique_lock<std::mutex> lock) {
+  const uint64_t now = now_ns();
+  metrics_.steps.bump();
+  const uint64_t step = metrics_.steps.value();
+  if (last_step_ != 0) {
+    metrics_.last_step_ns.set(now - last_step_);
+    metrics_.step_seconds.bump_ns(now - last_step_);
+  }
+  last_step_ = now;
+  lock.unlock();
+  {
+    std::lock_guard<std::mutex> shared(mutex_);
+    metrics_.blocked_ns.add(called_back_.step_ended());
+  }
+  if (coordinator_) coordinator_->step_marked();
+  if (recorder_.active()) recorder_.mark(name, HVD_MARK_STEP, step);
+}
+
+void Engine::count_run(const std::vector<AgreedTask>& tasks, uint64_t bytes, uint64_t begin, uint64_t end) {
+  count_operation(tasks.front().agreement->common.kind, tasks.size(), bytes, begin, end);
+  for (const AgreedTask& each : tasks)
+    if (each.task) metrics_.negotiation_seconds.bump_ns(begin - std::min(begin, each.task->submitted));
+}
+
+void Engine::count_operation(int32_t kind, size_t tensors, uint64_t bytes, uint64_t begin, uint64_t end) {
+  const auto index = static_cast<size_t>(kind);
+  metrics_.operations[index].bump();
+  metrics_.tensors[index].bump(tensors);
+  metrics_.bytes[index].bump(bytes);
+  metrics_.operation_seconds[index][Metrics::size_class(bytes)].bump_ns(end - begin);
+  metrics_.tensors_per_operation.bump(tensors);
+  metrics_.tensors_per_operation.add_to_sum(tensors);
+}
+
+// Under mutex_: the task is no longer pending.
+void Engine::count_callback(const Task& task) {
+  if (task.unattended) metrics_.blocked_ns.add(called_back_.ended(now_ns()));
+}
+
 uint32_t Engine::ask_stacks(int rank, const std::string& reason) {
   if (inspector_) return inspector_->ask_stacks(rank, reason);
   if (rank >= 0 && rank != rank_) return 0;

@@ -10,7 +10,7 @@ namespace hvd {
 // horovod/timeline/trace.py tells what the fields of each kind mean.
 enum class RecordKind : uint16_t {
   kNone = 0,
-  kSubmit = 1,
+  kSubmit = 1,  // `operation` is 1 if it calls back and no thread waits for it
   kReady = 2,
   kRelease = 3,
   kRunBegin = 4,

@@ -38,10 +38,11 @@ class Task {
   wire::Request request;
   std::vector<TaskTensor> tensors;
   hvd_handle handle = 0;
-  uint32_t sent_as = 0;    // cache id this was announced with
-  uint64_t submitted = 0;  // when, by now_ns()
-  bool away = false;       // until it runs, this rank comes to no meeting
-  uint32_t recorded = 0;   // the number of its name in records; 0: not known
+  uint32_t sent_as = 0;     // cache id this was announced with
+  uint64_t submitted = 0;   // when, by now_ns()
+  bool away = false;        // until it runs, this rank comes to no meeting
+  bool unattended = false;  // it calls back, and no thread waits for it
+  uint32_t recorded = 0;    // the number of its name in records; 0: not known
   int64_t result = 0;
   std::vector<int32_t> received_splits;
 

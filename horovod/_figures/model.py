@@ -138,7 +138,7 @@ class Model:
         if recent:
             at, summary = recent[-1]
             shown |= {
-                "steps": summary.get("steps") or None,
+                "steps": counted(summary)["steps"],
                 "pending": summary.get("pending"),
                 "memory": summary.get("resident_bytes"),
                 "running": summary.get("running"),
@@ -150,7 +150,7 @@ class Model:
                 "clock_offset": float(summary.get("clock_offset_ns") or 0) / 1e9,
                 "blocked_seconds": float(summary.get("blocked_ns") or 0) / 1e9,
                 "dropped": summary.get("dropped"),
-                "counted": _counted(summary),
+                "counted": counted(summary),
                 "age": now - at,
                 **{k: value for k, value in self._rates(rank).items() if k in ("exposed", "cpu", "late")},
             }
@@ -160,7 +160,7 @@ class Model:
         return shown
 
 
-def _counted(summary: Mapping[str, Any]) -> dict[str, Any]:
+def counted(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What only grows, with that of this rank in the worlds before."""
     before = summary.get("before") or {}
 
@@ -169,6 +169,7 @@ def _counted(summary: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "steps": sum_of("steps") or None,  # nobody marks them
+        "bytes": sum_of("bytes"),
         "last_ready": sum_of("last_ready"),
         "blocked_seconds": sum_of("blocked_ns") / 1e9,
         "dropped": sum_of("dropped"),

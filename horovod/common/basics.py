@@ -136,10 +136,13 @@ class HorovodBasics:
             session.engine.timeline_start(file_path, mark_cycles, session.timeline_of_all)
         except RuntimeError as error:
             raise ValueError(f"cannot start the timeline {file_path}: {error}") from error
+        session.timeline_started(file_path)
 
     def stop_timeline(self) -> None:
         """Ends the timeline and completes its file. No error if there is none."""
-        sessions.for_query().engine.timeline_stop()
+        session = sessions.for_query()
+        session.engine.timeline_stop()
+        session.tell_of_parts()
 
     def trace(self, name: str) -> contextlib.AbstractContextManager[None]:
         """What happens within is a bar in the timeline of all ranks: `with hvd.trace("data"): ...`."""

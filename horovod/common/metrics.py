@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import horovod
 from horovod import _core
 from horovod.common import session as sessions
 
@@ -31,7 +32,7 @@ _NS = 1e-9
 _SIGN = 1 << 63
 _RATE_SECONDS = 5.0
 # Of what rank 0 hears of a rank: what a new engine counts from 0 again
-_OF_RANKS = ("steps", "blocked_ns", "dropped", "last_ready", "late_ns")
+_OF_RANKS = ("steps", "operations", "bytes", "blocked_ns", "dropped", "last_ready", "late_ns")
 
 Value = float | dict[str, Any]
 
@@ -84,13 +85,23 @@ def metrics(all_ranks: bool = False) -> dict[str, Value]:
     if all_ranks and session.place.rank != 0:
         raise ValueError("hvd.metrics(all_ranks=True) is for rank 0, to which the others report")
     result = _counted(session.engine)
+    version = horovod.__version__
+    result["info"] = {"version": version, "transport": session.transport, "size": session.place.size}
     if session.tuning is not None:
         result["tuning"] = dict(session.tuning.status)
     if _totals.told:
         result["user"] = dict(_totals.told)
     if all_ranks:
-        result["ranks"] = {each["rank"]: each for each in summaries(session.engine)}
+        before = _totals.before_engine(session.engine).ranks
+        result["ranks"] = {
+            each["rank"]: each | _added(each, before.get(each["rank"], {}))
+            for each in summaries(session.engine)
+        }
     return result
+
+
+def _added(summary: Mapping[str, Any], before: Mapping[str, int]) -> dict[str, int]:
+    return {name: summary[name] + before.get(name, 0) for name in _OF_RANKS}
 
 
 def _counted(engine: _core.Engine) -> dict[str, Value]:
@@ -202,9 +213,11 @@ def remember(engine: _core.Engine) -> None:
         # A gauge's own number is never added to, so it may be here, too.
         numbers = list(map(operator.add, engine.metrics(), before.numbers))
         ranks = dict(before.ranks)
-        for each in summaries(engine):
-            so_far = before.ranks.get(each["rank"], {})
-            ranks[each["rank"]] = {name: each[name] + so_far.get(name, 0) for name in _OF_RANKS}
+        known = summaries(engine)
+        for each in known:
+            # Who is not rank 0 knows only itself, and tells of that if it becomes rank 0.
+            rank = each["rank"] if len(known) > 1 else 0
+            ranks[rank] = _added(each, before.ranks.get(rank, {}))
         _totals.ended = _Ended(numbers, ranks)
         _totals.last = weakref.ref(engine)
         _totals.resets += 1

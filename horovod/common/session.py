@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
+import shlex
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from horovod.common.process_sets import ProcessSet
     from horovod.common.tuning import Tuning
 
+COLLECTED = "_HOROVOD_TIMELINE_COLLECTED"  # set by horovodrun if it makes one file of all ranks' parts
 NOT_INITIALIZED = "Horovod has not been initialized; call hvd.init() first."
 
 
@@ -56,6 +59,7 @@ class Session:
         timeline: bool,
         timeline_of_all: bool,
         elastic: bool,
+        transport: str,
         mpi: bool,
         belongings: contextlib.ExitStack,
         key: bytes,
@@ -65,18 +69,39 @@ class Session:
         self.observer = observer
         self.tuning = tuning  # rank 0, if it was asked for
         self.feed = feed
+        self.transport = transport
         self.mpi = mpi  # whether it carries the data
         self.belongings = belongings  # what ends after the engine
         self.place = place
         self.dynamic_process_sets = dynamic_process_sets
         self.timeline = timeline
         self.timeline_of_all = timeline_of_all  # every rank records
+        self._recorded: str | None = None  # the timeline whose parts nobody collects, while it is recorded
         self.elastic = elastic  # the number of ranks may change
         self.process_sets: list[ProcessSet] = []
         self.adding = threading.Lock()  # a process set, or the connections that it needs
         self.mesh = mesh  # of several hosts
         self._key = key  # of this world
         self.seals = Seals(self.derived_key("objects"), place.rank)
+
+    def timeline_started(self, path: str) -> None:
+        """The engine records to this path."""
+        if path != self._recorded:
+            self.tell_of_parts()
+        # An elastic job is always horovodrun's.
+        if self.timeline_of_all and not self.elastic and COLLECTED not in os.environ:
+            self._recorded = path
+
+    def tell_of_parts(self) -> None:
+        """A recording is over. Where no launcher collects its parts, rank 0 says what to do with them."""
+        path, self._recorded = self._recorded, None
+        if path is None or self.place.rank != 0:
+            return
+        base, extension = os.path.splitext(path)
+        words = ["python", "-m", "horovod.timeline", "merge", path, "-o", f"{base}.all{extension}"]
+        where = "" if self.place.cross_size == 1 else ", on its own host"
+        text = f"each rank's part of the timeline is beside {path}{where}; to join them: {shlex.join(words)}"
+        print(f"horovod: {text}", file=sys.stderr, flush=True)
 
     def derived_key(self, purpose: str) -> bytes:
         """A key that only the ranks of this world know, for one purpose."""

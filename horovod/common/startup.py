@@ -70,6 +70,7 @@ def stop() -> None:
         metrics.remember(session.engine)
         culprit = session.engine.culprit()
         session.engine.shutdown()
+        session.tell_of_parts()
         session.observer.close()
         if session.tuning is not None:
             session.tuning.close()
@@ -405,12 +406,13 @@ def _session(
     with belongings, contextlib.ExitStack() as observing:
         stack_signal = observer.signal_number(config.stack_signal)
         scraped = _scraped(config)
+        recorded = None if timeline is None or timeline.upper() == "DYNAMIC" else timeline
         engine = _core.Engine(world, config, sessions.engine_error, table, _affinity(config, place))
         handles.table.forget_all()  # what an earlier engine left behind
         try:
             _keep_recent(engine)
-            if timeline is not None and timeline.upper() != "DYNAMIC":
-                _start_timeline(engine, timeline, config)
+            if recorded is not None:
+                _start_timeline(engine, recorded, config)
             peers = [(peer.host, peer.pid) for peer in world.peers]
             if place.rank == 0:
                 logs.world_made(engine, config, world.transport, [peer.host for peer in world.peers])
@@ -429,7 +431,7 @@ def _session(
             engine.shutdown()
             raise
         observing.pop_all()
-        return Session(
+        session = Session(
             engine,
             place,
             observer=watching,
@@ -439,11 +441,15 @@ def _session(
             timeline=timeline is not None,
             timeline_of_all=config.timeline_ranks == "all",
             elastic=config.elastic,
+            transport=world.transport,
             mpi=uses_mpi,
             belongings=belongings.pop_all(),
             key=world.key,
             mesh=world.mesh,
         )
+        if recorded is not None:
+            session.timeline_started(recorded)
+        return session
 
 
 def _keep_recent(engine: _core.Engine) -> None:

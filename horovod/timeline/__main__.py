@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from horovod.timeline import text
-from horovod.timeline.files import load, parts_beside, write_merged
+from horovod.timeline.files import contents_of, load, write_merged
 from horovod.timeline.merge import longest, merged
-from horovod.timeline.records import MAGIC
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="what", required=True)
     merge = commands.add_parser("merge", help="make one file that viewers open out of the ranks' parts")
     merge.add_argument(
-        "parts", nargs="+", type=Path, metavar="FILE", help="parts, or the timeline beside them"
+        "parts", nargs="+", type=Path, metavar="FILE", help="parts, the timeline beside them, or a merged one"
     )
     merge.add_argument(
         "-o", dest="target", required=True, type=Path, metavar="FILE", help=".gz compresses it"
@@ -50,15 +49,8 @@ def _window(word: str) -> tuple[int, int]:
 
 
 def _merge(args: argparse.Namespace) -> int:
-    paths: list[Path] = []
-    for path in args.parts:
-        beside = parts_beside(path)
-        paths += beside or [path]
-    contents = {path.name: path.read_bytes() for path in paths}
-    for path in paths:
-        if not contents[path.name].startswith(MAGIC):
-            raise ValueError(f"{path} is not a part file, and none is beside it ({path.name}.rank0.part)")
-    worlds = write_merged(contents, args.target, args.steps)
+    contents, reasons = contents_of(args.parts)
+    worlds = write_merged(contents, args.target, args.steps, reasons)
     for world in worlds:
         print(f"{args.target}: {len(world.traces)} ranks on {len(world.clocks)} hosts")
         for note in world.notes():

@@ -1,9 +1,10 @@
 """Where the time of the steps went, on every rank: pure functions over traces.
 
-An application thread that is blocked in a wait is *exposed* communication. Every moment of it is
-one of: an operation runs here (transfer); the awaited one lacks ranks (late); all have it, and it
-is not yet released (queue); anything else between (control). What is left of a step is compute. So
-the parts add up to the step by construction.
+An application thread that is blocked in a wait is *exposed* communication. For operations that call
+back, as TensorFlow's, nobody waits: of them it is the time from the last submission of a step to
+their last end. Every moment of it is one of: an operation runs here (transfer); the awaited one
+lacks ranks (late); all have it, and it is not yet released (queue); anything else between
+(control). What is left of a step is compute. So the parts add up to the step by construction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from horovod.timeline import steps as stepping
 from horovod.timeline.clocks import HostClock
@@ -32,6 +34,7 @@ ALLREDUCE = 0  # its kind
 
 Interval = tuple[float, float]
 Spans = Mapping[int, Sequence[Interval]]
+_Blocked = tuple[float, float, str, Key | None]  # begin, end, the name of what was awaited, and its operation
 
 
 @dataclass
@@ -95,9 +98,10 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
     charged: dict[int, list[float]] = {rank: [0.0] * count for rank in traces}
     waited: Counter[str] = Counter()
     to_zero = {rank: clocks[trace.host] for rank, trace in traces.items()}
-    blocked = {rank: _union([(w.begin, w.end) for w in trace.waits]) for rank, trace in traces.items()}
+    waits = {rank: _waits(trace, spans[rank]) for rank, trace in traces.items()}
+    blocked = {rank: _union([wait[:2] for wait in each]) for rank, each in waits.items()}
     for rank, trace in traces.items():
-        account = _Account(trace, to_zero[rank], arrivals, folds[rank])
+        account = _Account(trace, waits[rank], to_zero[rank], arrivals, folds[rank])
         span = spans[rank]
         total = account.count(span)
         for key, begin, end, index in account.late:
@@ -176,17 +180,44 @@ def _culprit(key: Key | None, arrivals: Mapping[Key, object], rank: int) -> int 
     return None if culprit == rank else int(culprit)
 
 
+def _waits(trace: RankTrace, span: Sequence[Interval]) -> list[_Blocked]:
+    """Blocked time without overlap."""
+    every: list[_Blocked] = [(wait.begin, wait.end, wait.name, wait.key) for wait in trace.waits]
+    result: list[_Blocked] = []
+    until = float("-inf")
+    for begin, end, name, key in sorted(every + _called_back(trace, span), key=lambda each: each[:2]):
+        if end > until:
+            result.append((max(until, begin), end, name, key))
+            until = end
+    return result
+
+
+def _called_back(trace: RankTrace, span: Sequence[Interval]) -> list[_Blocked]:
+    """Of operations that call back: from the last submission of a step to its last end."""
+    chosen = [op for op in trace.operations.values() if op.calls_back and op.end is not None]
+    ends = sorted((op.end or 0, op.tensors[0].name, op.key) for op in chosen)
+    submits = sorted(tensor.submit for op in chosen for tensor in op.tensors if tensor.submit is not None)
+    result: list[_Blocked] = []
+    for begin, end in span:
+        at, last = bisect_left(submits, end), bisect_right(ends, end, key=_first)
+        if at and last and begin <= submits[at - 1] < ends[last - 1][0]:
+            result.append((submits[at - 1], *ends[last - 1]))
+    return result
+
+
 class _Account:
     """The exposed time of one rank, moment by moment."""
 
     def __init__(
         self,
         trace: RankTrace,
+        waits: Sequence[_Blocked],
         clock: HostClock,
         arrivals: Mapping[Key, object],
         folded: RankFolds,
     ) -> None:
         self._trace = trace
+        self._waits = waits
         self._folded = folded
         self._clock = clock
         self._arrivals = arrivals
@@ -197,7 +228,7 @@ class _Account:
 
     def count(self, span: Sequence[Interval]) -> dict[str, float]:
         total = dict.fromkeys(PARTS, 0.0)
-        waits = self._waits(span)
+        waits = self._waits
         starts = [wait[0] for wait in waits]
         flight = _union(
             [
@@ -236,30 +267,6 @@ class _Account:
             total["compute"] -= share * fold.exposed
             self.hidden += share * wait.hidden
             self.by_name[fold.name] += int(share * fold.exposed)
-
-    def _waits(self, span: Sequence[Interval]) -> list[tuple[float, float, str, Key | None]]:
-        """Blocked time without overlap. Adapters with callbacks have no waits: from the last submit
-        of a step to its last end."""
-        result: list[tuple[float, float, str, Key | None]] = []
-        if self._trace.waits or self._folded.waits:
-            until = float("-inf")
-            for wait in self._trace.waits:
-                if wait.end > until:
-                    result.append((max(until, wait.begin), wait.end, wait.name, wait.key))
-                    until = wait.end
-            return result
-        ends = sorted(
-            (op.end, op.tensors[0].name if op.tensors else "", op.key)
-            for op in self._trace.operations.values()
-            if op.end is not None
-        )
-        submits = [time for time, _, _ in self._trace.submits]
-        for begin, end in span:
-            at = bisect_left(submits, end)
-            last = [each for each in ends if begin <= each[0] <= end]
-            if at and submits[at - 1] >= begin and last and last[-1][0] > submits[at - 1]:
-                result.append((submits[at - 1], last[-1][0], last[-1][1], last[-1][2]))
-        return result
 
     def _classify(self, piece: Interval, key: Key | None, step: int, total: dict[str, float]) -> None:
         ready, release = self._moments(key)
@@ -451,7 +458,7 @@ def _union(intervals: Sequence[tuple[float, float]]) -> list[Interval]:
 
 
 def _within(union: Sequence[Interval], piece: Interval) -> list[Interval]:
-    start = max(0, bisect_right(union, piece[0], key=_begin) - 1)
+    start = max(0, bisect_right(union, piece[0], key=_first) - 1)
     result: list[Interval] = []
     for begin, end in union[start:]:
         if begin >= piece[1]:
@@ -465,4 +472,4 @@ def _overlap(union: Sequence[Interval], piece: Interval) -> float:
     return sum(end - begin for begin, end in _within(union, piece))
 
 
-_begin: Callable[[Interval], float] = lambda interval: interval[0]  # noqa: E731
+_first: Callable[[tuple[Any, ...]], float] = lambda values: float(values[0])  # noqa: E731

@@ -10,14 +10,17 @@ base, because microseconds since 1970 do not fit a double with the digits that m
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from horovod.timeline import steps as stepping
 from horovod.timeline.merge import World
 from horovod.timeline.records import ALGORITHMS, DTYPES, KINDS, NETWORK, PHASES
 from horovod.timeline.trace import Fold, Key, Operation, RankTrace
 
 _LANES = ("step", "application", "engine", "network", "waiting for ranks", "marks")
+_ALL = (-math.inf, math.inf)
 _LATE = 200_000.0  # ns: less is not shown as waiting for a rank
 
 Event = dict[str, Any]
@@ -32,9 +35,13 @@ class Layout:
     """The events of the worlds of a job."""
 
     def __init__(self, worlds: list[World], window: tuple[int, int] | None = None) -> None:
-        """``window``: only steps of these numbers, the second not among them."""
+        """``window``: only steps of these numbers, the second not among them. ValueError if there
+        are no steps to tell it by."""
         self._worlds = worlds
-        self._window = window
+        self._windows = [_window(world, window) for world in worlds]
+        if window is not None and not any(self._windows):
+            _, why = stepping.boundaries(worlds[0].traces) if worlds else ({}, "nothing was recorded")
+            raise ValueError(f"these steps can't be told from others: {why}")
         # A process that lives through several worlds is one.
         known = ((trace.host, trace.pid) for world in worlds for trace in world.traces.values())
         self.pids = {each: index + 1 for index, each in enumerate(dict.fromkeys(known))}
@@ -96,16 +103,25 @@ class Layout:
                     "tid": tid,
                     "args": {"sort_index": index},
                 }
-        rank = _Rank(self, number, world, trace, pid, self._limits(trace))
+        limits = self._windows[number].get(trace.rank, _ALL)
+        rank = _Rank(self, number, world, trace, pid, limits)
         yield from rank.events()
 
-    def _limits(self, trace: RankTrace) -> tuple[float, float]:
-        if self._window is None or len(trace.steps) < 2:
-            return float("-inf"), float("inf")
-        first, last = self._window
-        times = [step.time for step in trace.steps]
-        begin = times[min(max(first - 1, 0), len(times) - 1)] if first > 0 else float("-inf")
-        return begin, times[last - 1] if 0 < last <= len(times) else float("inf")
+
+def _window(world: World, window: tuple[int, int] | None) -> dict[int, tuple[float, float]]:
+    """Of each rank when these steps begin and end; nothing if there are no steps."""
+    if window is None:
+        return {}
+    steps, found_by = stepping.boundaries(world.traces)
+    # A mark ends a step, and nothing tells where the first one begins.
+    start = [-math.inf] if found_by == stepping.MARKS else []
+    result: dict[int, tuple[float, float]] = {}
+    for rank, times in steps.items():
+        limits = [*start, *times]
+        if len(times) > 1:
+            begin, end = (limits[each] if each < len(limits) else math.inf for each in window)
+            result[rank] = (min(begin, times[-1]), end)
+    return result
 
 
 class _Rank:

@@ -72,7 +72,36 @@ def load(paths: Sequence[Path]) -> list[Part]:
     return parts
 
 
+def contents_of(paths: Iterable[Path]) -> tuple[dict[str, bytes], dict[int, str]]:
+    """Part files by name, those beside a timeline or within a merged one, and the reasons of the
+    generations that such a one knows. PartError and OSError name the file."""
+    contents: dict[str, bytes] = {}
+    reasons: dict[int, str] = {}
+    for path in (each for given in paths for each in parts_beside(given) or [given]):
+        data = path.read_bytes()
+        if data.startswith(MAGIC):
+            contents[path.name] = data
+            continue
+        embedded = _embedded(data, path)
+        contents |= _parts_within(embedded)
+        reasons |= {int(generation): text for generation, text in embedded.get("reasons", {}).items()}
+    return contents, reasons
+
+
 def _from_merged(data: bytes, path: Path) -> list[Part]:
+    return [
+        part
+        for name, content in _parts_within(_embedded(data, path)).items()
+        for part in _read(content, name, f"{path} ({name})")
+    ]
+
+
+def _parts_within(embedded: Mapping[str, Any]) -> dict[str, bytes]:
+    return {name: zlib.decompress(base64.b64decode(data)) for name, data in embedded["parts"].items()}
+
+
+def _embedded(data: bytes, path: Path) -> dict[str, Any]:
+    """What a merged file has for us at its end."""
     if data.startswith(b"\x1f\x8b"):
         data = gzip.decompress(data)
     text = data.decode(errors="replace")
@@ -82,12 +111,9 @@ def _from_merged(data: bytes, path: Path) -> list[Part]:
             f"{path} has the records of rank 0 alone, or was not made by this Horovod: run the job with "
             "'horovodrun --timeline FILE', which records all ranks"
         )
+    embedded: dict[str, Any]
     embedded, _ = json.JSONDecoder().raw_decode(text, at + len(_EMBEDDED))
-    return [
-        part
-        for name, content in embedded["parts"].items()
-        for part in _read(zlib.decompress(base64.b64decode(content)), name, f"{path} ({name})")
-    ]
+    return embedded
 
 
 def write_merged(
@@ -107,6 +133,7 @@ def write_merged(
     worlds = merged(parts)
     embedded: dict[str, Any] = {
         "version": 1,
+        "reasons": dict(reasons or {}),
         "parts": {name: base64.b64encode(zlib.compress(data, 6)).decode() for name, data in contents.items()},
         "clocks": [
             {host: {"uncertainty_ns": clock.uncertainty, "note": clock.note} for host, clock in each.items()}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from horovod.timeline.trace import RankTrace
 
+MARKS = "step marks"
 SKIPPED = 10  # at the start: caches fill, functions are compiled
 _FEWEST = 3
 _CUT = 0.1  # of the recurrences of a name, which a rank that was killed may lack
@@ -21,7 +22,7 @@ def boundaries(traces: Mapping[int, RankTrace]) -> tuple[dict[int, list[int]], s
     """
     marked = {rank: [step.time for step in trace.steps] for rank, trace in traces.items()}
     if all(len(times) >= _FEWEST for times in marked.values()):
-        return _even(marked), "step marks"
+        return _even(marked), MARKS
     anchor = _anchor(traces)
     if anchor is None:
         return {rank: [] for rank in traces}, "no step was found: no name recurs, and nothing marks them"

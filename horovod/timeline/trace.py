@@ -24,6 +24,7 @@ class Tensor(NamedTuple):
     name: str
     bytes: int
     submit: int | None
+    calls_back: bool = False  # when it is done: no thread waits for it
 
 
 @dataclass
@@ -44,6 +45,11 @@ class Operation:
     def submit(self) -> int | None:
         """When the last of its tensors was submitted here."""
         return max((tensor.submit for tensor in self.tensors if tensor.submit is not None), default=None)
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether it does so for one of its tensors."""
+        return any(tensor.calls_back for tensor in self.tensors)
 
 
 @dataclass
@@ -183,7 +189,7 @@ class _Builder:
             processors=_numbers(str(header.get("processors", ""))),
             quota=int(header.get("quota", 0)),
         )
-        self._submitted: dict[int, int] = {}  # by handle, when
+        self._submitted: dict[int, tuple[int, bool]] = {}  # by handle: when, and does it call back?
         self._running: Operation | None = None
         self._operation_of: dict[int, Key] = {}  # by handle
         self._blocked: dict[int, tuple[Record, Key | None]] = {}  # by handle
@@ -230,7 +236,7 @@ class _Builder:
         return Key(record.set, record.generation, record.operation)
 
     def _submit(self, record: Record) -> None:
-        self._submitted[record.argument] = record.time
+        self._submitted[record.argument] = (record.time, record.operation == 1)
         self._operation_of.pop(record.argument, None)  # handles are used again
         self.trace.submits.append((record.time, self._text(record), record.bytes))
 
@@ -255,8 +261,8 @@ class _Builder:
         operation = self.trace.operations.get(key)
         if operation is None:
             return
-        submit = self._submitted.pop(record.argument, None) if record.argument else None
-        operation.tensors.append(Tensor(self._text(record), record.bytes, submit))
+        submit, calls_back = self._submitted.pop(record.argument, (None, False))
+        operation.tensors.append(Tensor(self._text(record), record.bytes, submit, calls_back))
         if record.argument:
             self._operation_of[record.argument] = key
             blocked = self._blocked.get(record.argument)

@@ -37,6 +37,7 @@ assert now["operation_seconds"]["allreduce"]["4KiB"]["count"] == 7, now
 assert now["operation_seconds"]["broadcast"]["4KiB"]["count"] == 1, now
 assert now["queue_seconds"]["count"] == (8 if hvd.rank() == 0 else 0), now
 assert now["network_bytes_total"] == {"sent": 0, "received": 0}
+assert now["info"]["transport"] == "shm" and now["info"]["size"] == 2 and now["info"]["version"]
 assert now["samples_total"] == 100 and now["user"] == {"loss": 0.25}
 times = []
 for _ in range(200):
@@ -61,6 +62,12 @@ hvd.shutdown()
 hvd.init()
 assert hvd.metrics()["operations_total"]["allreduce"] >= now["operations_total"]["allreduce"]
 assert hvd.metrics()["resets_total"] == 1
+hvd.allreduce(np.ones(1000, np.float32), name="x")
+hvd.mark_step()
+if hvd.rank() == 0:
+    own = hvd.metrics(all_ranks=True)["ranks"][0]
+    assert own["steps"] == 8 and own["bytes"] > 8 * 4000, own
+hvd.barrier()
 print("fine")
 """
 
@@ -111,11 +118,23 @@ def test_nothing_falls_or_counts_twice_while_a_world_ends(monkeypatch: pytest.Mo
         engine: Any = Engine(number)
         for end in (metrics.remember, id):
             told = metrics.figures(engine)
-            ranks = [each["steps"] + each["before"].get("steps", 0) for each in told["ranks"]]
-            steps.append([told["metrics"]["steps_total"], *ranks])
+            for name in ("steps", "bytes"):
+                ranks = [each[name] + each["before"].get(name, 0) for each in told["ranks"]]
+                steps.append([told["metrics"]["steps_total"], *ranks])
             assert told["metrics"]["pending_operations"] == number
             end(engine)
-    assert steps == [[5] * 3] * 2 + [[8] * 3] * 2 + [[12] * 3] * 2
+    assert steps == [[5] * 3] * 4 + [[8] * 3] * 4 + [[12] * 3] * 4
+
+
+def test_a_new_rank_0_tells_what_it_had_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was another rank, which knew only itself."""
+    monkeypatch.setattr(metrics, "_totals", metrics._Totals())
+    engine: Any = Engine(5)
+    (_, own) = engine.summaries()
+    monkeypatch.setattr(engine, "summaries", lambda: [own])
+    metrics.remember(engine)
+    first, second = metrics.figures(Engine(3))["ranks"]  # type: ignore[arg-type]
+    assert first["before"]["steps"] == 5 and second["before"] == {}
 
 
 def test_they_count_what_the_program_did(tmp_path: Path) -> None:

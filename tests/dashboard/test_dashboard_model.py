@@ -143,6 +143,22 @@ def test_progress_is_an_event_every_ten_seconds() -> None:
     assert live.totals == {"steps": 240, "bytes": 240_000}
 
 
+def test_what_was_counted_before_a_reset_counts() -> None:
+    """Of an elastic job: an engine of a new world begins from 0."""
+    told: list[dict[str, Any]] = []
+    live = LiveModel(told.append)
+    for second in range(12):
+        live.summaries(100.0 + second, [summary(0, 10 * second, 0.0)], {}, {})
+    live.event({"event": "reset", "generation": 2, "size": 1, "reason": "", "time": 112.0})
+    live.event({"event": "rank_started", "rank": 0, "host": "a", "pid": 1, "time": 112.0})
+    before = {"steps": 110, "bytes": 110_000}
+    for second in range(12):
+        live.summaries(112.0 + second, [{**summary(0, 5 * second, 0.0), "before": before}], {}, {})
+    assert live.totals == {"steps": 165, "bytes": 165_000}
+    assert [event["steps"] for event in told] == [100, 150]
+    assert live.snapshot()["ranks"][0]["steps"] == 165
+
+
 def test_steps_that_nobody_marks_are_not_none_at_all() -> None:
     told: list[dict[str, Any]] = []
     live = LiveModel(told.append)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from horovod.runner.launch import parse_args
+from horovod.runner.launcher import event_log
+from horovod.timeline.records import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -116,3 +118,16 @@ def test_commands_are_accepted(page: Path, capsys: pytest.CaptureFixture[str]) -
 def test_programs_can_be_read(page: Path) -> None:
     for program in re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL):
         ast.parse(program)
+
+
+def test_all_events_are_in_the_table() -> None:
+    """Those that a job's log may have, each with what it says."""
+    page = (ROOT / "docs" / "observability.md").read_text()
+    table = page.partition("| Event | When")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    assert sorted(named) == sorted(event_log.NAMES)
+
+
+def test_all_algorithms_are_named() -> None:
+    page = (ROOT / "docs" / "timeline.md").read_text()
+    assert [name for name in ALGORITHMS[1:] if f"`{name}`" not in page] == []

@@ -86,6 +86,8 @@ def test_a_reset_in_all_that_watches(tmp_path: Path) -> None:
     assert [event["size"] for event in events if event["event"] == "world"] == [3, 2]
     started = [event["pid"] for event in events if event["event"] == "rank_started"]
     assert started == [*before, *before[:2]]
+    # Of both worlds, as the counters of the process.
+    assert events[-1]["bytes"] >= sum(of(now, "bytes")) > 0
     lost = next(event for event in events if event["event"] == "rank_exit")
     assert (lost["rank"], lost["host"], lost["pid"], lost["code"]) == (2, "127.0.0.1", before[2], -9)
     reset = next(event for event in events if event["event"] == "reset")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from synthetic import MS, US, Host, Job
 
+from horovod.timeline import records as r
 from horovod.timeline.advice import advise
 from horovod.timeline.breakdown import PARTS, Result, analyse
 from horovod.timeline.clocks import align
@@ -211,14 +212,24 @@ def test_a_good_job_gets_no_advice() -> None:
     assert advise(result) == [] and "Nothing stands out" in sentences(result)[-1]
 
 
-def test_callbacks_have_no_waits() -> None:
-    """TensorFlow is never blocked: exposed is from the last submit to the last end."""
-    parts = Job(ONE).parts()
+@pytest.mark.parametrize("others", [False, True])
+def test_callbacks_have_no_waits(others: bool) -> None:
+    """TensorFlow is never blocked: exposed is from the last submit to the last end, also if
+    something else is waited for now and then."""
+    job = Job(ONE, steps=30, compute=lambda rank, step: 60 * MS if rank == 1 else 40 * MS)
+    parts = job.parts()
     for part in parts:
-        part.records = [record for record in part.records if record.kind not in (9, 10)]
-    traces = {part.rank: build(part) for part in parts}
-    result = analyse(traces, align(traces, {}), "shm")
+        waits = [record for record in part.records if record.kind in (r.WAIT_BEGIN, r.WAIT_END)]
+        kept = waits[-2:] if others else []
+        part.records = [
+            record._replace(operation=1) if record.kind == r.SUBMIT else record
+            for record in part.records
+            if record not in waits or record in kept
+        ]
+    result = analysed(parts)
     assert result.parts["transfer"] == pytest.approx(5 * MS, rel=0.05)
+    assert result.parts["late"] == pytest.approx(0.75 * 20 * MS, rel=0.05)
+    assert first_cause(result) == "slow rank" and result.last == {1: result.count}
 
 
 def test_the_text_the_table_and_the_json_agree() -> None:

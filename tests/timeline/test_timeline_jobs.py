@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,20 @@ def test_a_rank_that_sleeps_is_the_first_cause(tmp_path: Path, capsys: pytest.Ca
     assert data["advice"][0]["cause"] == "slow rank"
     assert data["last"]["1"] >= 0.8 * data["steps"]
     assert data["waited_for"]["1"] > 0.04
+
+
+@pytest.mark.parametrize("how", ["tensorflow", "keras", "jax"])
+def test_a_rank_that_sleeps_between_compiled_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    """Nobody waits for TensorFlow's operations, which call back; the program looks at its metrics."""
+    said, _ = run(tmp_path, how, "late", program=TRAIN.with_name("train_compiled.py"))
+    data = explained(tmp_path, capsys)
+    assert data["advice"][0]["cause"] == "slow rank", (said, data)
+    assert data["last"]["1"] >= 0.8 * data["steps"]
+    assert 0.05 < data["waited_for"]["1"] < 0.08
+    first, second = data["ranks"]
+    assert first["parts"]["late"] > 0.05 and second["parts"]["late"] < 0.01
 
 
 def test_tiny_tensors_are_the_first_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,6 +146,33 @@ def test_meanwhile_the_file_is_that_of_the_original(tmp_path: Path) -> None:
         assert ended.returncode == 143 and "timeline of 2 ranks" in ended.stderr
         assert opened.read(1) == "["  # whoever has it open keeps it
     assert "traceEvents" in json.loads((tmp_path / "t.json").read_text())
+
+
+def test_without_a_launcher_it_says_how_to_join_the_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def alone(*words: str) -> list[str]:
+        """What a job of one process says."""
+        variables = {"HOROVOD_TIMELINE": str(tmp_path / "t.json"), "HOROVOD_TIMELINE_RANKS": "all"}
+        result = subprocess.run(
+            [sys.executable, str(TRAIN), "--steps", "24", *words],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=True,
+        )
+        return [line for line in result.stderr.splitlines() if "part of the timeline" in line]
+
+    (line,) = alone()
+    command = shlex.split(line.partition("to join them: ")[2])
+    assert command[:4] == ["python", "-m", "horovod.timeline", "merge"]
+    assert main(command[3:]) == 0
+    assert main(["explain", "--json", command[-1]]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["size"] == 1
+    said, _ = run(tmp_path, "--steps", "12")
+    assert "part of the timeline" not in said
 
 
 def test_a_job_that_records_nothing(tmp_path: Path) -> None:

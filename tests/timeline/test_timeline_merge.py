@@ -160,6 +160,31 @@ def test_explain_from_the_merged_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "as before" in capsys.readouterr().out
 
 
+def test_a_window_of_a_merged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its parts are within it, and the reasons of its generations."""
+
+    def slices(path: Path, name: str) -> list[Any]:
+        events = json.loads(path.read_text())["traceEvents"]
+        return [event for event in events if event["ph"] == "X" and event["name"] == name]
+
+    whole, part, again = (tmp_path / name for name in ("merged.json", "window.json", "again.json"))
+    for marks in (True, False):
+        made = job()
+        made.marks = marks
+        merged(tmp_path, made)
+        for path in parts_beside(tmp_path / "t.json"):
+            path.unlink()
+        assert main(["merge", str(whole), "-o", str(part), "--steps", "5:8"]) == 0
+        assert len(slices(whole, "ALLREDUCE")) == 2 * 3 * 25
+        assert 2 * 3 * 3 <= len(slices(part, "ALLREDUCE")) <= 2 * 3 * 4
+        assert main(["merge", str(part), "-o", str(again)]) == 0
+        assert len(slices(again, "ALLREDUCE")) == 2 * 3 * 25
+    made.names = lambda step, tensor: f"noname.{6 * step + tensor}"
+    merged(tmp_path, made)
+    assert main(["merge", str(whole), "-o", str(tmp_path / "x"), "--steps", "5:8"]) == 1
+    assert "no step was found" in capsys.readouterr().err
+
+
 def test_files_of_rank_0_alone_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = tmp_path / "old.json"
     old.write_text('[{"name": "process_name", "ph": "M", "pid": 1}]')

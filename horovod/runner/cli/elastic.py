@@ -170,6 +170,8 @@ def launch(args: argparse.Namespace, request: ElasticRequest) -> int:
     key = secrets.token_bytes(32)
     environ = {name: value for name, value in os.environ.items() if name != Payload.VARIABLE}
     environ[observation.VARIABLE] = observing.interval(args)
+    if args.timeline is not None:
+        environ[observing.timelines().VARIABLE] = "1"
     interfaces = tuple(name for name in request.interfaces.split(",") if name)
     grace = _DEFAULT_GRACE if args.preemption_grace is None else args.preemption_grace
 

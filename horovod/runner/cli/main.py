@@ -218,6 +218,8 @@ def _launch(args: argparse.Namespace, request: Request) -> int:
         stack.callback(server.stop)
         environ = {name: value for name, value in os.environ.items() if name != Payload.VARIABLE}
         environ[observation.VARIABLE] = observing.interval(args)
+        if args.timeline is not None:
+            environ[observing.timelines().VARIABLE] = "1"
         endpoint = server.endpoints[0]
         cluster = Cluster(
             request.remote, key, request.ssh, tuple(_interface_list(request)), dict(request.pythons)

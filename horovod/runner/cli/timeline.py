@@ -11,6 +11,7 @@ from horovod.timeline import text
 from horovod.timeline.files import generations_beside, parts_beside, write_merged
 from horovod.timeline.merge import longest
 
+VARIABLE = "_HOROVOD_TIMELINE_COLLECTED"  # tells the ranks that finish() is to come
 _LINES = 5
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from horovod._figures.model import Model, Snapshot
+from horovod._figures.model import Model, Snapshot, counted
 
 _STEP_EVERY = 10.0  # seconds between "step" events
 
@@ -40,14 +40,14 @@ class LiveModel:
             self._metrics = metrics
             self._model.summaries(now, ranks, user)
             rates = self._model.snapshot(now)["rates"]
-        first = next((each for each in ranks if each["rank"] == 0), {})
-        self.totals = {"steps": first.get("steps", 0), "bytes": first.get("bytes", 0)}
+        first = counted(next((each for each in ranks if each["rank"] == 0), {}))
+        self.totals = {"steps": first["steps"] or 0, "bytes": first["bytes"]}
         if self._told is None:
             self._told = now
         if rates and rates["steps_per_second"] is not None and now >= self._told + _STEP_EVERY:
             self._told = now
             shown = {
-                "steps": first.get("steps", 0),
+                "steps": first["steps"],
                 "rate": round(rates["steps_per_second"], 3),
                 "exposed": round(rates["exposed"], 3),
             }
