@@ -98,21 +98,28 @@ bool Autotune::released(const std::vector<const wire::Request*>& items, int64_t 
     for (size_t i : tuned_) choices_[i] = static_cast<uint8_t>(random_() % kTunables[i].count());
     return true;
   }
+  bool counts = false;
   for (const wire::Request* item : items) {
     if (!may_be_anchor(*item)) continue;
+    counts = true;
     if (by_marks_) return false;
     if (anchor_.empty() ? find_anchor(*item) : operation_key(item->process_set, item->name) == anchor_)
       return step(now_ns);
   }
+  if (counts && anchor_.empty() && !by_marks_ && ++unknown_ == kOperations && marks_ == 0) tell_unknown();
   return false;
 }
 
 // One that comes for the third time, unless the application tells its steps.
 bool Autotune::find_anchor(const wire::Request& request) {
   std::string key = operation_key(request.process_set, request.name);
-  if (++seen_[key] < 3) {
-    if (seen_.size() > kNames)
-      give_up("no operation comes back under the same name, so steps can't be told apart");
+  const int times = ++seen_[key];
+  if (times > 1) unknown_ = 0;
+  if (times < 3) {
+    if (seen_.size() > kNames) {
+      tell_unknown();
+      finished_ = true;
+    }
     return false;
   }
   seen_.clear();
@@ -181,8 +188,10 @@ void Autotune::tell_end() {
           std::to_string(tuner_.steps()) + "}");
 }
 
-void Autotune::give_up(const std::string& reason) {
-  finished_ = true;
+void Autotune::tell_unknown() {
+  if (std::exchange(told_up_, true)) return;
+  const std::string reason = "no operation of the last " + std::to_string(kOperations) +
+                             " came back under the same name, so steps can't be told apart";
   report_(R"({"state": "given_up", "reason": )" + json_text(reason) + "}");
 }
 

@@ -38,7 +38,10 @@ class Autotune {
   bool finished() const { return finished_; }
 
  private:
-  static constexpr size_t kNames = 4096;  // so many without one that comes back are enough
+  // After so many in a row without a name that was there before it says that it has given up. It goes on if
+  // one comes back after all, since a first step may be that long; not after so many names.
+  static constexpr int kOperations = 200;
+  static constexpr size_t kNames = 4096;
 
   bool step(uint64_t now_ns);
   bool find_anchor(const wire::Request& request);
@@ -46,7 +49,7 @@ class Autotune {
   std::string values(const Choices& choices, bool changed_only = false) const;
   void tell(const Tuner::Sample& sample);
   void tell_end();
-  void give_up(const std::string& reason);
+  void tell_unknown();
 
   const Options options_;
   const Report report_;
@@ -61,6 +64,8 @@ class Autotune {
   bool by_marks_ = false;
   int marks_ = 0;
   std::unordered_map<std::string, int> seen_;
+  int unknown_ = 0;  // operations in a row without a name that was there before
+  bool told_up_ = false;
   uint64_t last_ns_ = 0;
   int64_t bytes_ = 0, steps_ = 0;  // of what counts as steps now
   double bytes_per_step_ = 0;

@@ -11,8 +11,9 @@
 namespace hvd {
 namespace {
 
-constexpr auto kInterval = std::chrono::seconds(1);
-constexpr auto kStackPatience = std::chrono::milliseconds(2000);  // a rank tries three ways within 1.6 s
+// Together less than 2 s, within which a stall is reported.
+constexpr auto kInterval = std::chrono::milliseconds(500);
+constexpr auto kStackPatience = std::chrono::milliseconds(1200);  // a rank tries three ways within 1 s
 
 std::string list(const std::vector<int>& numbers) {
   std::string text;

@@ -5,9 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -18,15 +20,35 @@
 namespace hvd {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(1);  // with Python
-constexpr int kSignalMilliseconds = 500;             // with the handler
+constexpr auto kPatience = std::chrono::milliseconds(700);  // with Python
+constexpr int kSignalMilliseconds = 300;                    // with the handler
 constexpr size_t kMostText = 64 << 10;
+constexpr size_t kMostWritten = 1 << 20;  // by the handler, with a line for each frame
+constexpr size_t kFrames = 12;            // of each thread
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+// `/a/b/train.py` as `b/train.py`.
+std::string short_path(const std::string& path) {
+  const size_t name = path.rfind('/');
+  const size_t parent = name == std::string::npos || name == 0 ? name : path.rfind('/', name - 1);
+  return path.empty() || path.front() != '/' || parent == std::string::npos ? path : path.substr(parent + 1);
+}
+
+// `File "/a/b/train.py", line 7 in load` as `b/train.py:7 load`; anything else as it is.
+std::string place(const std::string& line) {
+  constexpr char kFile[] = "File \"", kLine[] = "\", line ", kIn[] = " in ";
+  const size_t file = line.find(kFile), number = line.rfind(kLine), in = line.find(kIn, number);
+  if (file == std::string::npos || number == std::string::npos || in == std::string::npos)
+    return line.substr(line.find_first_not_of(' '));
+  const size_t path = file + sizeof kFile - 1, digits = number + sizeof kLine - 1;
+  return short_path(line.substr(path, number - path)) + ":" + line.substr(digits, in - digits) + " " +
+         line.substr(in + sizeof kIn - 1);
 }
 
 sighandler_t handler_of(int signal) {
@@ -55,6 +77,42 @@ std::string thread_states() {
   }
   closedir(tasks);
   return text;
+}
+
+// The main thread is the oldest, and the last one there; it is also the one that takes the signal.
+std::string folded_stacks(const std::string& text) {
+  std::vector<std::string> threads;
+  std::string now;  // whose places are read
+  size_t frames = 0;
+  bool observer = false;
+  const auto end = [&] {
+    if (!now.empty() && !observer) threads.push_back(now);
+    now.clear();
+  };
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(' ') == std::string::npos) continue;
+    if (line.front() != ' ') {
+      end();
+      const size_t header = line.find(" (most recent");
+      now = header == std::string::npos ? line : line.substr(0, header) + ":";
+      frames = 0;
+      observer = false;
+      continue;
+    }
+    observer = observer || (line.find("horovod/common/observer.py\", line ") != std::string::npos &&
+                            line.rfind(" in _run") == line.size() - 8);
+    if (++frames > kFrames + 1) continue;
+    now += (frames == 1 ? " " : " <- ") + (frames > kFrames ? "..." : place(line));
+  }
+  if (now.rfind("Current thread ", 0) == 0) now = "MainThread" + now.substr(now.find(':'));
+  end();
+  std::stable_partition(threads.begin(), threads.end(), [](const std::string& thread) {
+    return thread.rfind("MainThread", 0) == 0 || thread.rfind("Current", 0) == 0;
+  });
+  std::string result;
+  for (const std::string& thread : threads) result += (result.empty() ? "" : "\n") + thread;
+  return result;
 }
 
 void Stacks::ask(uint32_t number, const std::string& reason) {
@@ -141,12 +199,12 @@ std::string Stacks::by_signal() {
   std::string text;
   pollfd readable{pipe, POLLIN, 0};
   // The handler writes it all without a pause; when nothing more comes for a moment, that was it.
-  while (text.size() < kMostText && poll(&readable, 1, text.empty() ? kSignalMilliseconds : 50) > 0) {
+  while (text.size() < kMostWritten && poll(&readable, 1, text.empty() ? kSignalMilliseconds : 50) > 0) {
     const ssize_t got = read(pipe, buffer, sizeof buffer);
     if (got <= 0) break;
     text.append(buffer, static_cast<size_t>(got));
   }
-  return text;
+  return folded_stacks(text).substr(0, kMostText);
 }
 
 }  // namespace hvd

@@ -56,6 +56,10 @@ class Stacks {
   std::thread thread_;              // from the first question on
 };
 
+// What faulthandler has written, with a line for each thread, the main one first, as Python tells it:
+// "MainThread: train.py:7 load <- train.py:20 <module>". Without the thread that observes.
+std::string folded_stacks(const std::string& text);
+
 // What the kernel says about each thread of this process.
 std::string thread_states();
 

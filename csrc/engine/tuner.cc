@@ -12,6 +12,7 @@ constexpr size_t kLosses = 2;
 constexpr double kWorthIt = 0.97;
 // From the end of the warm-up on; with it these are 400 steps, unless the options say otherwise.
 constexpr int kTurns = 192;
+constexpr double kSeconds = 60;  // no more, however long steps are
 
 double median(std::vector<double> values) {
   const size_t middle = values.size() / 2;
@@ -38,12 +39,17 @@ bool Tuner::step(double seconds) {
   ++steps_;
   const Point before = now_;
   if (stage_ == Stage::kWarmUp) {
-    if (steps_ < kFirstSteps + options_.warmup_turns * options_.steps_per_turn) return false;
+    if (steps_ < warmup()) return false;
     if (suggested_ == standard_) {
       next_candidate();
     } else {
       compare(Stage::kProfile, suggested_);
     }
+    return now_ != before;
+  }
+  spent_ += seconds;
+  if (spent_ > kSeconds) {
+    finish(standard_, 1.0);
     return now_ != before;
   }
   turn_seconds_ += seconds;
@@ -96,13 +102,19 @@ void Tuner::end_comparison(bool adopted) {
   next_candidate();
 }
 
+int Tuner::warmup() const { return kFirstSteps + options_.warmup_turns * options_.steps_per_turn; }
+
+bool Tuner::time_for(int turns) const {
+  const int done = steps_ - warmup();
+  if (kTurns - done / options_.steps_per_turn < turns) return false;
+  return done == 0 || kSeconds - spent_ >= turns * options_.steps_per_turn * spent_ / done;
+}
+
 void Tuner::next_candidate() {
   // A comparison takes two turns a pair, and the last one must find the time, too.
-  const int warmup = kFirstSteps + options_.warmup_turns * options_.steps_per_turn;
-  const int left = kTurns - (steps_ - warmup) / options_.steps_per_turn;
   constexpr int kEach = 2 * static_cast<int>(kPairs);
   Point candidate;
-  if (tried_ < options_.candidates && left >= 2 * kEach && find_candidate(&candidate)) {
+  if (tried_ < options_.candidates && time_for(2 * kEach) && find_candidate(&candidate)) {
     ++tried_;
     return compare(Stage::kSearch, std::move(candidate));
   }

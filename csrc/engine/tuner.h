@@ -5,7 +5,8 @@
 // in which what becomes slower or faster with time touches both (best, candidate, candidate, best ...), and
 // are compared in pairs. The candidate is adopted when it has won 7 of at most 8 pairs, by 3 % in the middle,
 // and dropped when it has lost two. In the end the best has to win against the standard once more, in fresh
-// pairs: otherwise the standard stays.
+// pairs: otherwise the standard stays. It also stays if time is up before: 400 steps, or 60 s after the
+// warm-up.
 #pragma once
 
 #include <cstddef>
@@ -52,6 +53,8 @@ class Tuner {
   const std::vector<Sample>& samples() const { return samples_; }
 
  private:
+  int warmup() const;
+  bool time_for(int turns) const;
   void compare(Stage stage, Point candidate);
   void end_turn();
   void end_comparison(bool adopted);
@@ -67,6 +70,7 @@ class Tuner {
   Stage stage_ = Stage::kWarmUp;
   Point now_, best_, candidate_;
   int steps_ = 0;
+  double spent_ = 0;  // seconds since the warm-up
   double gain_ = 1.0;
   std::vector<Sample> samples_;
 

@@ -98,8 +98,39 @@ TEST(marks_are_enough) {
 
 TEST(without_names_that_come_back_it_gives_up) {
   Job job(of_mesh());
-  for (int i = 0; i < 5000; ++i) job.release("allreduce.noname." + std::to_string(i));
+  for (int i = 0; i < 100; ++i) job.release("parameter." + std::to_string(i), HVD_BROADCAST);
+  for (int i = 0; i < 199; ++i) job.release("allreduce.noname." + std::to_string(i));
+  CHECK(job.reports.empty());
+  job.release("the 200th");
+  CHECK(job.reports.size() == 1 && job.reports[0].find("given_up") != std::string::npos);
+  CHECK(job.reports[0].find("no operation of the last 200 came back") != std::string::npos);
+  for (int i = 0; i < 4000; ++i) job.release("further." + std::to_string(i));
   CHECK(job.ended_with("given_up") && job.reports.size() == 1 && job.changes == 0);
+}
+
+TEST(a_first_step_may_have_more_operations_than_that) {
+  Job job(of_mesh());
+  for (int step = 0; step < 402 && !job.tuning.finished(); ++step) {
+    for (int i = 0; i < 300; ++i) job.release("gradient." + std::to_string(i));
+    job.now += better_with_long_chunks(job.chosen());
+  }
+  CHECK(job.ended_with(R"("changed": {"mesh_chunk": 1048576})"));
+}
+
+TEST(a_minute_is_enough_however_long_steps_are) {
+  for (uint64_t factor : {10, 20, 300}) {  // of 0.1 s
+    Job job(of_mesh());
+    int steps = 0;
+    uint64_t since = 0;  // the warm-up
+    for (; !job.tuning.finished(); ++steps) {
+      if (steps == 16 + 2) since = job.now;
+      job.release("a");
+      job.now += factor * better_with_long_chunks(job.chosen());
+    }
+    CHECK(job.now - since <= 60'000 * kMillisecond + 2 * factor * 100 * kMillisecond);
+    CHECK(job.ended_with(R"("changed": {}, "ratio": 1)"));
+    CHECK(job.chosen().mesh_chunk == Tuning().mesh_chunk);
+  }
 }
 
 TEST(a_threshold_that_was_chosen_stays) {

@@ -108,9 +108,9 @@ TEST(a_slow_rank_and_a_cache_that_is_too_small_are_told_once) {
     Job job;
     job.closing = true;  // nothing is looked for
     job.inspector.start();
-    for (int second = 0; second < 4; ++second) {
-      job.late += 100;  // which cost a second together
-      job.metrics.cache_evictions.add(5000);
+    for (int look = 0; look < 8; ++look) {  // two a second
+      job.late += 50;                       // which cost half a second together
+      job.metrics.cache_evictions.add(2500);
       job.wait_for_looks(1);
     }
     job.inspector.stop();

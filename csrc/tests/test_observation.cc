@@ -213,7 +213,7 @@ TEST(without_an_answer_the_signal_tells_and_then_the_kernel) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     CHECK(hvd_ask_stacks(rank.engine, -1, "request") > 0);
     parked.join();
-    Told told = next_event(rank);  // 1 s later; no signal is known yet
+    Told told = next_event(rank);  // 0.7 s later; no signal is known yet
     CHECK(told.kind == HVD_EVENT_STACKS && told.how == HVD_STACKS_STATES && has(told.text, "hvd-engine: "));
     hvd_stack_signal(rank.engine, SIGRTMIN + 9, pipe_ends[0]);
     CHECK(hvd_ask_stacks(rank.engine, -1, "request") > 0);

@@ -109,6 +109,36 @@ TEST(an_engine_without_threads_fails_with_the_reason) {
     });
 }
 
+TEST(what_a_signal_has_written_has_a_line_for_each_thread_and_the_main_one_first) {
+  std::string deep;
+  for (int i = 0; i < 20; ++i) deep += "  File \"/a/b/deep.py\", line " + std::to_string(i) + " in f\n";
+  const std::string written =
+      "Thread 0x00007f01 (most recent call first):\n"
+      "  File \"/usr/lib/queue.py\", line 171 in get\n"
+      "  File \"train.py\", line 8 in idle here\n"
+      "\n"
+      "Thread 0x00007f02 (most recent call first):\n"
+      "  File \"/x/horovod/_core.py\", line 5 in next_event\n"
+      "  File \"/x/horovod/common/observer.py\", line 135 in _run\n"
+      "\n"
+      "Thread 0x00007f03 (most recent call first):\n" +
+      deep +
+      "\n"
+      "Current thread 0x00007f04 (most recent call first):\n"
+      "  File \"/home/me, line 3 in x/train.py\", line 7 in load\n"
+      "  File \"/x/horovod/common/observer.py\", line 9 in dump\n"
+      "  File ???, line ??? in ???\n"
+      "  <no Python frame>\n";
+  const std::string folded = hvd::folded_stacks(written);
+  CHECK(folded.rfind("MainThread: me, line 3 in x/train.py:7 load <- common/observer.py:9 dump <- "
+                     "File ???, line ??? in ??? <- <no Python frame>\n"
+                     "Thread 0x00007f01: lib/queue.py:171 get <- train.py:8 idle here\n"
+                     "Thread 0x00007f03: b/deep.py:0 f <- ",
+                     0) == 0);
+  CHECK(folded.find(" <- b/deep.py:11 f <- ...") == folded.size() - 25);
+  CHECK(hvd::folded_stacks("").empty());
+}
+
 TEST(stacks_without_a_thread_to_find_them_are_what_the_kernel_says) {
   in_a_child([] {
     leave_no_threads();

@@ -205,13 +205,42 @@ TEST(options_say_how_long_it_takes) {
   const Cost cost = well(0, 2, 0.8);
   for (int steps : {1, 2, 10})
     for (int warmup : {0, 3, 300}) {
-      const Tuner tuner = run(cost, exact, kStandard, {steps, warmup, 20});
+      const auto faster = [](double seconds, int) { return seconds / 20; };  // or time is up before
+      const Tuner tuner = run(cost, faster, kStandard, {steps, warmup, 20});
       CHECK(tuner.point()[0] == 2);
     }
   const Tuner none = run(cost, exact, kStandard, {2, 3, 0});
   CHECK(none.samples().empty() && none.point() == kStandard && none.steps() == 16);
   const Tuner one = run(cost, exact, kStandard, {2, 3, 1});
   CHECK(one.samples().size() == 2 && one.point()[0] == 2);  // and its confirmation
+}
+
+TEST(a_minute_is_enough) {
+  for (double seconds : {0.2, 0.4, 0.8, 1.0, 1.9, 2.0, 30.0, 100.0}) {
+    double spent = 0;
+    const Cost cost = [&](const Point& point) { return seconds * (point[0] == 2 ? 0.8 : 1.0); };
+    const Tuner tuner = run(cost, [&](double each, int step) {
+      spent += step >= 16 ? each : 0;
+      return each;
+    });
+    CHECK(spent <= 60 + seconds);
+    // What was found is kept only if there was time to confirm it.
+    const bool confirmed = !tuner.samples().empty() &&
+                           tuner.samples().back().stage == Tuner::Stage::kConfirm &&
+                           tuner.samples().back().adopted;
+    CHECK(tuner.point()[0] == (confirmed ? 2 : kStandard[0]));
+    CHECK(tuner.gain() == 1.0 || confirmed);
+    CHECK(confirmed == (seconds < 1.5));
+  }
+}
+
+TEST(a_gain_that_could_not_be_confirmed_in_time_is_not_kept) {
+  // Steps become long when the first candidate has been adopted.
+  const Cost cost = well(0, 2, 0.8);
+  const Tuner tuner =
+      run(cost, [](double seconds, int step) { return step < 16 + 32 ? seconds : 20 * seconds; });
+  CHECK(!tuner.samples().empty() && tuner.samples().front().adopted);
+  CHECK(tuner.point() == kStandard && tuner.gain() == 1.0);
 }
 
 TEST(nothing_to_tune_and_odd_times) {

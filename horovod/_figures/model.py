@@ -22,6 +22,7 @@ class Model:
         self._ranks: dict[int, dict[str, Any]] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=_EVENTS)
         self._stacks: dict[int, dict[str, Any]] = {}
+        self._hangs: dict[str, list[int]] = {}  # operations that do not end, and the ranks in them
         self._history: deque[list[float | None]] = deque(maxlen=_HISTORY)
         # Of each rank the summaries of the last seconds: (time, summary)
         self._recent: dict[int, deque[tuple[float, Mapping[str, Any]]]] = {}
@@ -46,11 +47,16 @@ class Model:
                 self._rank(event["rank"]).update(state=state, what=event["what"])
         elif name == "reset":
             self._job["np"] = event["size"]
-            for known in (self._ranks, self._recent, self._stacks):
+            for known in (self._ranks, self._recent, self._stacks, self._hangs):
                 known.clear()
         elif name == "host_lost":
             for rank in event["ranks"]:
                 self._rank(rank).update(state="failed", what="its host was lost")
+        elif name in ("hang", "stall_resolved"):
+            for operation in event["tensors"]:
+                self._hangs.pop(operation, None)
+                if name == "hang":
+                    self._hangs[operation] = list(event["ready"])
         elif name == "stacks":
             self._stacks[int(event["rank"])] = dict(event)
         elif name == "job_end":
@@ -157,6 +163,10 @@ class Model:
             if shown["state"] == "running" and summary.get("waited_for"):
                 shown["state"] = "stalled"
                 shown["what"] = "the others wait for it"
+        hangs = [operation for operation, ranks in self._hangs.items() if rank in ranks]
+        if shown["state"] == "running" and hangs:
+            shown["state"] = "stalled"
+            shown["what"] = f"{hangs[0]} does not end"
         return shown
 
 

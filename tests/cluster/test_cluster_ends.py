@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +19,8 @@ from cluster_hosts import Hosts
 from cluster_job import RANK, ClusterJob
 from runner_util import wait_until
 from util_lag import Lag
+
+from horovod.runner.launcher.event_log import read
 
 PYTHON = sys.executable
 ON_DEATH, ON_SILENCE = 1.0, 12.0  # seconds within which survivors must raise
@@ -27,9 +30,10 @@ BUSY = 1.0  # more, because this machine has all hosts
 class Running:
     """Six ranks on three hosts in the middle of their work."""
 
-    def __init__(self, hosts: Hosts, lag: Lag, numbers: int) -> None:
-        where = ["-np", "6", "-H", "host1:2,host2:2,host3:2"]
+    def __init__(self, hosts: Hosts, lag: Lag, numbers: int, log: Path) -> None:
+        where = ["-np", "6", "-H", "host1:2,host2:2,host3:2", "--event-log", str(log)]
         self._lag = lag
+        self.log = log
         self.job = ClusterJob(hosts, *where, PYTHON, RANK, "loop", str(numbers))
         self.pids: dict[int, int] = {}
         for line in self.job.lines_until(6, "running "):
@@ -51,8 +55,8 @@ class Running:
 
 
 @pytest.fixture
-def running(hosts: Hosts, lag: Lag, request: pytest.FixtureRequest) -> Iterator[Running]:
-    job = Running(hosts, lag, getattr(request, "param", 1000))
+def running(hosts: Hosts, lag: Lag, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    job = Running(hosts, lag, getattr(request, "param", 1000), tmp_path / "events.jsonl")
     yield job
     if job.job.process.poll() is None:
         job.job.process.kill()
@@ -118,6 +122,11 @@ def test_killed_agent(hosts: Hosts, running: Running) -> None:
     assert {0, 1, 4, 5} <= set(after) and max(after.values()) < ON_DEATH + running.allowance(since)
     assert result.returncode == 1
     assert "the connection to host2 was lost" in result.stderr
+    with running.log.open("rb") as lines:
+        events = read(lines)
+    (lost,) = [event for event in events if event["event"] == "host_lost"]
+    assert (lost["host"], lost["ranks"]) == ("host2", [2, 3]) and lost["reason"]
+    assert events.index(lost) < [event["event"] for event in events].index("job_end")
 
 
 def test_killed_launcher(hosts: Hosts, running: Running) -> None:

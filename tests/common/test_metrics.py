@@ -72,6 +72,30 @@ print("fine")
 """
 
 
+EVICTIONS = """
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+for _ in range(3):
+    for name in "ab":
+        hvd.allreduce(np.ones(10), name=name)
+assert hvd.metrics()["cache_evictions_total"] == 0, hvd.metrics()
+for _ in range(3):
+    for name in "abcde":  # each one in the place of another
+        hvd.allreduce(np.ones(10), name=name)
+assert hvd.metrics()["cache_evictions_total"] == 13, hvd.metrics()
+print("counted")
+hvd.barrier()
+"""
+
+
+def test_evictions_are_counted(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path), "HOROVOD_CACHE_CAPACITY": "2"}
+    result = horovodrun("-np", "2", sys.executable, "-c", EVICTIONS, env=env)
+    assert result.returncode == 0 and result.stdout.count("counted") == 2, result.stdout + result.stderr
+
+
 def test_numbers_get_their_names() -> None:
     names = ["operations.allreduce", "network_bytes.sent", "blocked_ns", "pending", "clock_offset_ns"]
     names += ["cpu_ppm", "operation_seconds.allreduce.1.count", "operation_seconds.allreduce.1.sum_ns"]

@@ -8,14 +8,18 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from util_lag import Lag
 from util_launch import launch
+
+WITHIN = 2.0  # seconds after HOROVOD_STALL_CHECK_TIME_SECONDS
 
 # Rank 1 is late, in one of several ways, until rank 0 has said so; then everything goes on.
 LATE = """
-import ctypes, os, sys, threading, time
+import ctypes, os, queue, sys, threading, time
 import numpy as np
 import horovod.numpy as hvd
 from horovod.common import observer
@@ -41,13 +45,17 @@ def wait_for_it():
 
 def in_c():
     keeps_the_lock = ctypes.PyDLL(None).usleep
-    for _ in range(3):
-        keeps_the_lock(2_500_000)  # the line
+    keeps_the_lock(7_000_000)  # the line
+
+def idle(jobs):
+    jobs.get()
 
 resolved = threading.Event()
 
 def on_event(event):
     if event["event"] == "stall":
+        if not heard():
+            print(f"told after {time.monotonic() - began:.2f} s", flush=True)
         open(HEARD, "w").close()
     if event["event"] == "stall_resolved":
         resolved.set()
@@ -55,7 +63,10 @@ def on_event(event):
 hvd.init()
 if hvd.rank() == 0:
     observer.listen(on_event)
+for _ in range(20):  # as loaders of data have them
+    threading.Thread(target=idle, args=(queue.Queue(),), daemon=True).start()
 hvd.barrier()
+began = time.monotonic()
 if hvd.rank() == 1:
     {"sleep": in_sleep, "lock": in_lock, "c": in_c}[sys.argv[1]]()
 hvd.allreduce(np.ones(3), name="awaited")
@@ -73,9 +84,10 @@ def _line_of(way: str) -> int:
 
 
 @pytest.mark.parametrize("way", ["sleep", "lock", "c"])
-def test_the_line_of_the_missing_rank_is_named(tmp_path: Path, way: str) -> None:
+def test_the_line_of_the_missing_rank_is_named(tmp_path: Path, lag: Lag, way: str) -> None:
     script = tmp_path / "late.py"
     script.write_text(LATE)
+    start = time.monotonic()
     outcome = launch(2, script, way, tmp_path / "heard", timeout=120, HOROVOD_STALL_CHECK_TIME_SECONDS="1")
     assert outcome.code == 0, outcome.output
     said = re.search(
@@ -84,9 +96,12 @@ def test_the_line_of_the_missing_rank_is_named(tmp_path: Path, way: str) -> None
     assert said, outcome.output
     assert "Missing on rank(s) 1: allreduce.awaited" in outcome.output
     line, function = _line_of(way), f"in_{way}"
-    python = rf"Rank 1 MainThread: \S*late\.py:{line} {function} <- \S*late\.py:\d+ <module>"
-    by_signal = rf'Rank 1   File "\S*late\.py", line {line} in {function}'
-    assert re.search(by_signal if way == "c" else python, outcome.output), outcome.output
+    place = rf"Rank 1 MainThread: \S*late\.py:{line} {function} <- \S*late\.py:\d+ <module>"
+    assert re.search(place, outcome.output), outcome.output
+    assert "observer.py" not in outcome.output
+    assert ("Rank 1 Thread 0x" in outcome.output) == (way == "c"), outcome.output  # by the signal
+    told = re.search(r"told after (\S+) s", outcome.output)
+    assert told and 1.0 <= float(told[1]) < 1.0 + WITHIN + lag.allowance_since(start), outcome.output
     assert "allreduce.awaited goes on" in outcome.output, outcome.output
 
 

@@ -5,6 +5,7 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from util_launch import launch
 
 SCRIPT = """
@@ -96,3 +97,53 @@ def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     outcome = launch(1, script, timeout=120, HOROVOD_TIMELINE="/no/such/directory/timeline.json")
     assert outcome.code != 0 and "HOROVOD_TIMELINE" in outcome.output, outcome.output
+
+
+AGAIN = """
+import sys
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+for name in ("before", "after"):
+    hvd.start_timeline(sys.argv[1])
+    hvd.allreduce(np.ones(3), name=name)
+hvd.stop_timeline()
+"""
+
+
+def test_started_again_with_the_same_path_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AGAIN)
+    trace = tmp_path / "trace.json"
+    outcome = launch(1, tmp_path / "train.py", trace, timeout=120, HOROVOD_TIMELINE="DYNAMIC")
+    assert outcome.code == 0, outcome.output
+    events = json.loads(trace.read_text())
+    heads = [event["args"] for event in events if event.get("name") == "process_name"]
+    names = [head["name"] for head in heads if "name" in head]
+    assert names == ["allreduce.before", "allreduce.after"]
+
+
+FULL = """
+import numpy as np
+import horovod.numpy as hvd
+
+hvd.init()
+for _ in range(5):
+    handles = [hvd.allreduce_async(np.ones(3), name=f"x{i}") for i in range(1000)]
+    for handle in handles:
+        hvd.synchronize(handle)
+print("left out:", int(hvd.metrics()["trace_dropped_total"]))
+"""
+
+
+@pytest.mark.parametrize(("buffer", "all_fit"), [("4096", False), (None, True)])
+def test_what_does_not_fit_is_counted(tmp_path: Path, buffer: str | None, all_fit: bool) -> None:
+    (tmp_path / "train.py").write_text(FULL)
+    env = {"HOROVOD_TIMELINE": str(tmp_path / "t.json")}
+    if buffer is not None:
+        env["HOROVOD_TIMELINE_BUFFER"] = buffer
+    outcome = launch(1, tmp_path / "train.py", timeout=120, **env)
+    assert outcome.code == 0, outcome.output
+    left_out = re.search(r"left out: (\d+)", outcome.output)
+    assert left_out and (int(left_out[1]) == 0) == all_fit, outcome.output
+    assert json.loads((tmp_path / "t.json").read_text())

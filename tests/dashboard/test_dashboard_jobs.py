@@ -155,7 +155,7 @@ hvd.barrier()
 if hvd.rank() == 1:
     late()
 hvd.barrier()
-time.sleep(3)  # rank 0 looks every second
+time.sleep(3)  # rank 0 looks twice a second
 """
 
 
@@ -173,6 +173,48 @@ def test_a_stall_is_in_the_log_and_in_the_report(tmp_path: Path) -> None:
     assert "<string>:6 late <- <string>:11 <module>" in first["text"]
     assert events.index(first) < events.index(over) and "goes on" in over["text"]
     assert "goes on, after it had waited" in page.read_text()
+
+
+# What the core tells of when it has lasted too long; here the program does.
+TOLD = """
+import time
+import numpy as np
+import horovod.numpy as hvd
+from horovod.common import observer
+
+hvd.init()
+if hvd.rank() == 0:
+    missing = [{"rank": 1, "host": "b", "pid": 7}]
+    observer.tell({"event": "hang", "tensors": ["stuck"], "seconds": 61.0, "missing": missing, "ready": [0]})
+    observer.tell({"event": "slow_rank", "rank": 1, "host": "b", "share": 0.9, "seconds_lost": 12.0})
+    observer.tell({"event": "job_end", "code": 0})  # not a rank's to say
+for _ in range(140):
+    hvd.allreduce(np.ones(10), name="x")
+    hvd.mark_step()
+    time.sleep(0.1)
+"""
+
+
+def test_what_rank_0_tells_comes_into_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    flags = ["-np", "2", "--event-log", str(log), "--report", str(tmp_path / "report.html")]
+    result = horovodrun(*flags, sys.executable, "-c", TOLD, env={"XDG_STATE_HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    (hang,) = [event for event in events if event["event"] == "hang"]
+    assert (hang["tensors"], hang["ready"], hang["missing"][0]["rank"]) == (["stuck"], [0], 1)
+    (slow,) = [event for event in events if event["event"] == "slow_rank"]
+    assert (slow["rank"], slow["host"], slow["share"], slow["seconds_lost"]) == (1, "b", 0.9, 12.0)
+    steps = [event for event in events if event["event"] == "step"]
+    assert 1 <= len(steps) <= 2 and 0 < steps[0]["steps"] < 140 and 0 < steps[0]["rate"] < 11
+    assert [event["event"] for event in events].count("job_end") == 1
+
+
+def test_a_report_that_cannot_be_written_costs_a_message(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path, reason in ((tmp_path / "file/report.html", "File exists"), (tmp_path, "Is a directory")):
+        result = horovodrun("-np", "1", "--report", str(path), "true", env={"XDG_STATE_HOME": str(tmp_path)})
+        assert result.returncode == 0 and f"the report {path}: {reason}" in result.stderr, result.stderr
 
 
 def test_an_address_that_others_reach_is_warned_of(tmp_path: Path) -> None:

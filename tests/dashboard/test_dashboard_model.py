@@ -71,6 +71,27 @@ def test_states_of_a_rank() -> None:
     assert state(lost, 1) == "failed"
 
 
+def test_a_rank_in_an_operation_that_hangs_is_stalled() -> None:
+    model = running()
+    about = {"tensors": ["allreduce.x"], "missing": [{"rank": 0}]}
+    hang = {"event": "hang", "time": 106.0, **about, "ready": [1]}
+    over = {"event": "stall_resolved", "time": 107.0, **about, "ready": []}
+    model.event(hang)
+    assert (state(model, 0), state(model, 1)) == ("running", "stalled")
+    assert model.snapshot(119.5)["ranks"][1]["what"] == "allreduce.x does not end"
+    model.event({**over, "tensors": ["allreduce.y"]})
+    assert state(model, 1) == "stalled"
+    model.event(over)
+    assert state(model, 1) == "running" and not model.snapshot(119.5)["ranks"][1]["what"]
+    model.event(hang)
+    model.event({"event": "rank_exit", "time": 108.0, "rank": 1, "code": -9, "what": "was ended by signal 9"})
+    assert state(model, 1) == "failed"
+    model.event({"event": "reset", "time": 109.0, "size": 2, "reason": "rank 1 failed"})
+    for rank in (0, 1):
+        model.event({"event": "rank_started", "time": 110.0, "rank": rank, "host": "a", "pid": 50 + rank})
+    assert (state(model, 0), state(model, 1)) == ("running", "running")
+
+
 def test_rates_come_from_counters() -> None:
     snapshot = running().snapshot(119.5)
     assert snapshot["rates"]["steps_per_second"] == pytest.approx(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,7 @@ from chromium import Chromium, why_not
 from runner_util import Launcher
 from test_dashboard_jobs import Watched
 from test_dashboard_model import running, summary
+from util_lag import Lag
 
 from horovod._figures.model import Model
 from horovod.runner.dashboard.server import report
@@ -32,7 +34,7 @@ def count(state: str) -> str:
     return f"document.querySelectorAll('.rank.{state}').length"
 
 
-def test_a_job_and_a_killed_rank(tmp_path: Path) -> None:
+def test_a_job_and_a_killed_rank(tmp_path: Path, lag: Lag) -> None:
     program = "echo up; exec sleep 100"
     flags = ["-np", "2", "--dashboard", "--grace-period", "60"]
     launcher = Launcher(*flags, "sh", "-c", program, env={"XDG_STATE_HOME": str(tmp_path / "state")})
@@ -46,8 +48,11 @@ def test_a_job_and_a_killed_rank(tmp_path: Path) -> None:
         page.call("Page.reload")
         page.wait_for(f"document.readyState == 'complete' && {count('running')} == 2")
         victim = next(p for p in launcher.family() if p.name() == "sleep")
+        killed = time.monotonic()
         psutil.Process(victim.pid).kill()
         page.wait_for(f"{count('failed')} == 1", seconds=20)
+        print(f"red after {time.monotonic() - killed:.2f} s")
+        assert time.monotonic() - killed < 2 + lag.allowance_since(killed)
         assert "signal 9" in page.value("document.querySelector('.rank.failed').textContent")
         launcher.process.send_signal(signal.SIGTERM)
         page.wait_for("document.getElementById('state').textContent.includes('ended with code')", seconds=20)

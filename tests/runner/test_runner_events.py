@@ -133,6 +133,19 @@ def test_a_full_disk_costs_a_warning() -> None:
     assert heard == ["signal", "job_end"]
 
 
+ELASTIC = ["--min-np", "1", "--failures-before-blacklist", "9"]
+
+
+@pytest.mark.parametrize("more", [[], ELASTIC], ids=["plain", "elastic"])
+def test_a_disk_that_is_full_from_the_start_costs_a_warning(state: Path, more: list[str]) -> None:
+    flags = ["-np", "1", *more, "--event-log", "/dev/full"]
+    result = horovodrun(*flags, "true", env={"XDG_STATE_HOME": str(state)})
+    assert result.returncode == 0, result.stderr
+    said = "the event log /dev/full ends here: No space left on device"
+    assert result.stderr.count(said) == 1, result.stderr
+    assert names(events_of(only_job(state) / "events.jsonl"))[-1] == "job_end"  # the other file goes on
+
+
 def test_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     log = EventLog()

@@ -204,6 +204,25 @@ def test_settings_without_effect_are_mentioned(capsys: pytest.CaptureFixture[str
     assert "--num-nccl-streams has no effect" in capsys.readouterr().err
 
 
+def test_what_needs_our_launcher_is_mentioned_with_mpirun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = tmp_path / "mpirun"
+    fake.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    watching = ["--dashboard", "--dashboard-address", "127.0.0.1:0", "--report", "r.html", "--event-log", "e"]
+    assert run_commandline(["--mpi", "-np", "1", *watching, "--timeline", "a b", "--dry-run", "true"]) == 0
+    told = capsys.readouterr()
+    assert "-x HOROVOD_TIMELINE_RANKS" in told.out
+    for flag in watching[0], watching[1], watching[3], watching[5]:
+        assert f"note: {flag} has no effect with mpirun\n" in told.err
+    assert "join them with python -m horovod.timeline merge 'a b' -o 'a b'\n" in told.err
+    for either in (["--mpi"], watching):
+        assert run_commandline([*either, "-np", "1", "--dry-run", "true"]) == 0
+        assert "note:" not in capsys.readouterr().err
+
+
 def test_bad_inherited_variable_is_found_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,9 @@ def test_jsrun_is_called(environ: dict[str, str], flags: list[str]) -> None:
     assert done.returncode == 7, done.stderr
     assert "jsrun: --erf_input" in done.stdout and done.stdout.count("hostname: localhost;") == 2
     assert " sh train.sh\n" in done.stdout or "/sh train.sh\n" in done.stdout
+    done = horovodrun(*flags, "--report", "r.html", "--timeline", "t", "--dry-run", "true", env=environ)
+    assert "note: --report has no effect with jsrun\n" in done.stderr
+    assert "note: jsrun leaves the ranks' parts of the timeline" in done.stderr
     done = horovodrun("--gloo", "true", env=environ)
     assert done.returncode == 0, done.stderr
 

@@ -98,8 +98,8 @@ class Config(WithoutEffect):
     autotune: bool = knob(
         False,
         AUTOTUNE,
-        "Search during the first 400 steps for parameters that make steps shorter. Results stay the same "
-        "bits, and the defaults stay unless a gain is confirmed.",
+        "Search during the first 400 steps, at most 60 s, for parameters that make steps shorter. Results "
+        "stay the same bits, and the defaults stay unless a gain is confirmed.",
         switch="--autotune",
         hidden_flags=("--no-autotune",),
         requires="autotune",

@@ -58,8 +58,8 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     ):
         raise ValueError("an elastic job is started by horovodrun itself, not by mpirun or jsrun: use --gloo")
     variables = settings.variables(args, from_file, environ)
-    for name in settings.without_effect(args, from_file, False):
-        print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
+    for note in settings.notes(args, from_file):
+        print(f"horovodrun: note: {note}", file=sys.stderr)
     config = read({**environ, **variables})
     if config.topology is not None:
         raise ValueError("HOROVOD_TOPOLOGY groups a fixed number of ranks: unset it for an elastic job")

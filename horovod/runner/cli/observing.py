@@ -50,6 +50,7 @@ def run(
     ``about`` is what JobRecord.begin() is to say. OSError or ValueError for what can't be had.
     """
     record = _record(args)
+    record.events.warn = lambda text: print(f"horovodrun: {text}", file=sys.stderr)  # until the job does
     if record.problem and args.verbose:
         print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
     observer = Observer(args, rendezvous, record)

@@ -46,8 +46,10 @@ def understand(args: argparse.Namespace, command: list[str], environ: Mapping[st
     by_mpirun = settings.uses_mpirun(args, controller)
     by_jsrun = jsrun.wanted(args.jsrun, bool(args.mpi or args.gloo or controller), environ)
     variables = settings.variables(args, from_file, environ)
-    for name in [*settings.without_effect(args, from_file, by_mpirun or by_jsrun), *without_effect(environ)]:
-        print(f"horovodrun: note: {name} has no effect", file=sys.stderr)
+    other = "mpirun" if by_mpirun else "jsrun" if by_jsrun else ""
+    idle = [f"{name} has no effect" for name in without_effect(environ)]
+    for note in [*settings.notes(args, from_file, other), *idle]:
+        print(f"horovodrun: note: {note}", file=sys.stderr)
     hosts = hosts_of(args)
     slots = assign_ranks(hosts, args.np)
     # Also finds bad inherited values now rather than in each worker.

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import warnings
 from collections.abc import Mapping
 
 from horovod.common.config import KNOBS, Knob, Value
 from horovod.runner.cli.flags import destination
 
+# What needs a launcher that stays.
+_ONLY_OURS = {
+    "dashboard": "--dashboard",
+    "dashboard_address": "--dashboard-address",
+    "event_log": "--event-log",
+    "report": "--report",
+}
 _ONLY_MPI = {"mpi_args": "--mpi-args", "binding_args": "--binding-args"}
 
 
@@ -51,15 +59,24 @@ def uses_mpirun(args: argparse.Namespace, controller: str | None) -> bool:
     return bool(args.mpi or (controller == "mpi" and not args.gloo and not args.jsrun))
 
 
-def without_effect(args: argparse.Namespace, from_file: Mapping[str, Value], mpirun: bool) -> list[str]:
-    """The given flags and keys that do nothing in this engine, or with (without) mpirun."""
-    names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None and not mpirun]
+def notes(args: argparse.Namespace, from_file: Mapping[str, Value], other: str = "") -> list[str]:
+    """What the user is told of flags and keys that do nothing in this engine, or when an ``other``
+    program, mpirun or jsrun, starts the ranks, or when none does."""
+    names = [flag for dest, flag in _ONLY_MPI.items() if getattr(args, dest) is not None and not other]
     for knob in KNOBS:
         if knob.no_effect and getattr(args, destination(knob), None) is not None:
             names.append(knob.flags[0])
         elif knob.no_effect and knob.name in from_file:
             names.append(f"{knob.section}: {knob.key}")
-    return names
+    told = [f"{name} has no effect" for name in names]
+    if other:
+        ours = [flag for dest, flag in _ONLY_OURS.items() if getattr(args, dest)]
+        told += [f"{flag} has no effect with {other}" for flag in ours]
+        if args.timeline is not None:
+            file = shlex.quote(args.timeline)
+            merge = f"python -m horovod.timeline merge {file} -o {file}"
+            told.append(f"{other} leaves the ranks' parts of the timeline: join them with {merge}")
+    return told
 
 
 def _is_on(knob: Knob, values: Mapping[str, Value], environ: Mapping[str, str]) -> bool:
