@@ -183,12 +183,19 @@ class _Rank:
     def _waits(self) -> Iterator[Event]:
         """Of several threads only what is not covered by another: a lane has no room for two."""
         until = float("-inf")
-        waits = [(wait.begin, wait.end, wait.name) for wait in self._trace.waits]
-        waits += [(fold.begin, fold.end, f"{fold.name} ({fold.count} times)") for fold in self._trace.folds]
-        for start, end, name in sorted(waits):
+        waits = [(wait.begin, wait.end, f"wait {wait.name}") for wait in self._trace.waits]
+        folds = self._trace.folds
+        waits += [(fold.begin, fold.end, f"wait {fold.name} ({fold.count} times)") for fold in folds]
+        # Nobody waits for these, but arrows of a late rank begin where it submits.
+        waits += [
+            (op.submit, op.end, f"in flight {op.tensors[0].name}")
+            for op in self._trace.operations.values()
+            if op.calls_back and op.submit is not None and op.end is not None
+        ]
+        for start, end, text in sorted(waits):
             begin = max(until, start)
             if end > begin and self._shown(begin, end):
-                yield self._slice(1, f"wait {name}", begin, end)
+                yield self._slice(1, text, begin, end)
             until = max(until, end)
 
     def _operations(self) -> Iterator[Event]:

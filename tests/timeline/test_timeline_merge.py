@@ -13,7 +13,7 @@ from synthetic import MS, US, Host, Job
 
 from horovod.timeline.__main__ import main
 from horovod.timeline.files import load, parts_beside, write_merged
-from horovod.timeline.records import PartError, write_part
+from horovod.timeline.records import SUBMIT, WAIT_BEGIN, WAIT_END, PartError, write_part
 
 HOSTS = [Host("a"), Host("a"), Host("b", 3_000 * MS, 80e-6)]
 
@@ -95,6 +95,34 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert all(abs(ends[key]["ts"] - start["ts"]) < 200 for key, start in starts.items())
     counters = {event["name"] for event in events if event["ph"] == "C"}
     assert counters == {"bytes in flight", "GB/s"}
+
+
+def test_arrows_of_what_calls_back_begin_in_a_slice(tmp_path: Path) -> None:
+    """Viewers draw no others. For TensorFlow's operations nobody waits."""
+    made = job()
+    parts = made.parts()
+    for part in parts:
+        part.records = [
+            record._replace(operation=1) if record.kind == SUBMIT else record
+            for record in part.records
+            if record.kind not in (WAIT_BEGIN, WAIT_END)
+        ]
+    made.parts = lambda: parts  # type: ignore[method-assign]
+    events = merged(tmp_path, made)["traceEvents"]
+    check_nesting(events)
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["name"] for event in slices if event["tid"] % 10 == 1} == {
+        "in flight grad.0",
+        "in flight grad.4",
+    }
+    starts = [event for event in events if event["ph"] == "s"]
+    assert len(starts) >= 40
+    for start in starts:
+        assert any(
+            (each["pid"], each["tid"]) == (start["pid"], start["tid"])
+            and each["ts"] <= start["ts"] <= each["ts"] + each["dur"]
+            for each in slices
+        )
 
 
 def test_all_hosts_have_one_clock(tmp_path: Path) -> None:
