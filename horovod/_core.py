@@ -40,6 +40,7 @@ METRICS: tuple[str, ...] = tuple(_lib.hvd_metric_names().decode().split())
 # Names of what Engine.autotune() may change.
 TUNABLES: tuple[str, ...] = tuple(_lib.hvd_tunable_names().decode().split())
 _MetricValues = c_uint64 * len(METRICS)
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()  # also those that have ended
 
 
 def jax_target() -> Any:
@@ -264,6 +265,7 @@ class Engine:
         if not self._pointer:
             raise error(UNKNOWN, f"cannot start the engine of rank {world.rank}: {_last_error()}")
         _lib.hvd_set_default(self._pointer)
+        _engines.add(self)
 
     def __del__(self, _destroy: Callable[[int], None] = _lib.hvd_destroy) -> None:
         if self._pointer:
@@ -273,8 +275,7 @@ class Engine:
         """Ends the engine on all ranks; what is pending fails. Blocks until this rank's threads ended."""
         _lib.hvd_shutdown(self._pointer)
         _lib.hvd_set_default(None)
-        # They refer to this: it is to be freed now, and not when rubbish is collected,
-        # in a forked child perhaps.
+        # They refer to this: it is to be freed now, and not when rubbish is collected.
         self._prepared = {}
         self._interrupted = []
 
@@ -570,6 +571,13 @@ class Engine:
 
     def _fail(self, code: int, text: str) -> NoReturn:
         raise self._error(code, text)
+
+
+def leave_engines_to_parent() -> None:
+    """In a forked child. One that has ended may be rubbish that is collected later: it is not to be
+    freed here, where its threads are not."""
+    for engine in list(_engines):
+        engine._pointer = None
 
 
 def _last_error() -> str:

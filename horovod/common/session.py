@@ -140,6 +140,7 @@ class _State:
             session.engine.after_fork_in_child()
             for process_set in session.process_sets:
                 process_set._forget()
+        _core.leave_engines_to_parent()
         for forget in self.on_fork:
             forget()
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import weakref
 
 import numpy as np
@@ -240,11 +241,33 @@ def check_fork() -> None:
             assert total() == 1
             hvd.shutdown()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(code)
     assert hvd.synchronize(handle)[0] == hvd.size()
-    assert os.waitpid(child, 0)[1] == 0
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"{status}: see the child's traceback"
+    assert total() == hvd.size()
+
+
+def check_a_forked_child_does_not_free_engines_that_have_ended() -> None:
+    """Such as one that is rubbish, which is collected there: their threads are the parent's."""
+    gc.disable()
+    try:
+        rubbish: list[object] = [sessions.for_query().engine]
+        rubbish.append(rubbish)
+        restart()
+        del rubbish
+        child = os.fork()
+        if child == 0:
+            gc.collect()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        gc.enable()
+    gc.collect()
     assert total() == hvd.size()
 
 
