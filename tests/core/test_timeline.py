@@ -81,7 +81,7 @@ hvd.barrier()
 def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     """Scripts for the original look 0.1 s after an operation; a busy machine may need longer."""
     (tmp_path / "train.py").write_text(WATCHED)
-    for _ in range(5):
+    for _ in range(15):
         outcome = launch(
             2, tmp_path / "train.py", tmp_path / "trace.json", timeout=120, HOROVOD_TIMELINE="DYNAMIC"
         )
@@ -89,7 +89,7 @@ def test_it_can_be_read_while_it_is_written(tmp_path: Path) -> None:
         (seconds,) = re.findall(r"there after (\S+)", outcome.output)
         if float(seconds) < 0.1:
             return
-    raise AssertionError(f"the last one of five took {seconds} s")
+    raise AssertionError(f"the last one of fifteen took {seconds} s")
 
 
 def test_a_path_that_can_not_be_written(tmp_path: Path) -> None:
