@@ -91,16 +91,21 @@ void Engine::come_back(Task& task) {
   meeting_->come_back();
 }
 
-// In one record, but for the votes: it must not cost more than a small part of what it tells of.
+// In one record, but for the votes of more than two ranks: it must not cost more than a small part of what it
+// tells of.
 void Engine::record_meeting(const wire::Request& common, uint32_t id, OperationNumber number,
                             const Moments& moments, uint64_t bytes) {
   static_assert(Meeting::kRoom <= std::numeric_limits<uint16_t>::max(), "see RecordKind::kMeeting");
   const uint32_t name = recorder_.names().of(common, id);
-  for (int rank = 1; coordinator_ && rank < size_; ++rank)
+  for (int rank = 2; coordinator_ && rank < size_; ++rank)
     recorder_.add(meeting_->since(rank), RecordKind::kReady, name, {}, HVD_ALLREDUCE, 0,
                   static_cast<uint64_t>(rank));
+  auto after_begin = [&](uint64_t time) {  // a process may be stopped for any time
+    return std::min<uint64_t>(time - moments.begin, std::numeric_limits<uint32_t>::max());
+  };
   recorder_.add(moments.begin, RecordKind::kMeeting, name, {number.operation, thread_number(), 0},
-                static_cast<uint16_t>(bytes), moments.start, moments.end);
+                static_cast<uint16_t>(bytes), coordinator_ ? meeting_->since(1) : 0,
+                after_begin(moments.end) << 32 | after_begin(moments.start));
 }
 
 // What all came with, in rank order; `input` is this rank's.

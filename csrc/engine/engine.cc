@@ -417,12 +417,17 @@ uint32_t Engine::recorded_name(const AgreedTask& task) {
 
 void Engine::record_run(OperationNumber number, const std::vector<AgreedTask>& tasks, uint64_t begin,
                         uint64_t bytes) {
-  recorder_.add(begin, RecordKind::kRunBegin, recorded_name(tasks.front()), number,
-                static_cast<uint16_t>(tasks.front().agreement->common.kind), bytes, tasks.size());
+  const uint32_t name = recorded_name(tasks.front());
+  const auto kind = static_cast<uint16_t>(tasks.front().agreement->common.kind);
+  auto handle = [](const AgreedTask& each) {
+    return static_cast<uint64_t>(each.task ? each.task->handle : 0);
+  };
+  if (tasks.size() == 1)
+    return recorder_.add(begin, RecordKind::kRunAlone, name, number, kind, bytes, handle(tasks.front()));
+  recorder_.add(begin, RecordKind::kRunBegin, name, number, kind, bytes, tasks.size());
   for (const AgreedTask& each : tasks)
     recorder_.add(begin, RecordKind::kTensor, recorded_name(each), number, 0,
-                  tasks.size() == 1 ? bytes : request_bytes(each.agreement->common),
-                  static_cast<uint64_t>(each.task ? each.task->handle : 0));
+                  request_bytes(each.agreement->common), handle(each));
 }
 
 std::shared_ptr<Task> Engine::take_pending(const std::string& key) {

@@ -10,8 +10,7 @@ namespace hvd {
 namespace {
 
 const std::string kEnd = "\n]\n";
-// A long write may be cut short where the process is killed, so each is short.
-constexpr size_t kWrite = 4096;
+constexpr size_t kShort = 4 << 10, kLong = 64 << 10;
 
 Status trouble(const std::string& path, int error) {
   return Status::invalid("Can't write the timeline file '" + path + "': " + std::strerror(error) + ".");
@@ -19,9 +18,10 @@ Status trouble(const std::string& path, int error) {
 
 }  // namespace
 
-Status JsonArrayFile::open(const std::string& path) {
+Status JsonArrayFile::open(const std::string& path, Writes writes) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   path_ = path;
+  most_ = writes == Writes::kLong ? kLong : kShort;
   if (fd_ < 0) return trouble(path, errno);
   end_ = 0;
   first_ = true;
@@ -33,7 +33,7 @@ void JsonArrayFile::add(const std::string& entry) {
   pending_ += first_ ? "\n" : ",\n";
   pending_ += entry;
   first_ = false;
-  if (pending_.size() >= kWrite) write_pending();
+  if (pending_.size() >= most_) write_pending();
 }
 
 void JsonArrayFile::write_pending() {

@@ -14,7 +14,10 @@ class JsonArrayFile : NotCopied {
  public:
   ~JsonArrayFile() { close(); }
 
-  Status open(const std::string& path);
+  // A long write may be cut short where the process is killed, and a short one costs more for each byte: so
+  // they are short but where the same can be read elsewhere.
+  enum class Writes { kShort, kLong };
+  Status open(const std::string& path, Writes writes = Writes::kShort);
   // An entry, to be written with the next ones.
   void add(const std::string& entry);
   // Writes what was added. After a failure the file stays what it was before, a whole array.
@@ -26,6 +29,7 @@ class JsonArrayFile : NotCopied {
   Status write(std::string& text);
 
   int fd_ = -1;
+  size_t most_ = 0;  // bytes of a write, or an entry more
   std::string path_;
   int64_t end_ = 0;  // where the closing bracket's line begins
   bool first_ = true;

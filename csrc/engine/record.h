@@ -38,9 +38,13 @@ enum class RecordKind : uint16_t {
       23,  // belongs to the kFold before it: `extra` is a FoldTime, `bytes` its sum, `argument` the longest
   kFoldRank = 24,  // the same, on rank 0: rank `extra` was the last `operation` times, which cost the others
                    // `argument` ns together, and has waited `bytes` ns for other ranks
-  // Of operation `operation` of the set 0, in one record, as it stands in memory only: `bytes` is when it
-  // began to run, `argument` when it ended, `extra` its bytes, and `set` the number of the thread.
+  // Of operation `operation` of the set 0, in one record, as it stands in memory only: `argument` is how many
+  // ns after `time` it began to run and, 32 bits higher, ended; on rank 0 `bytes` is when rank 1 came;
+  // `extra` are its bytes and `set` is the number of the thread.
   kMeeting = 25,
+  // kRunBegin of an operation on one tensor, and the kTensor, in one record, as it stands in memory only:
+  // `argument` is that of the kTensor.
+  kRunAlone = 26,
 };
 
 // Which time a kFoldTime sums up, with the longest; of each operation.

@@ -13,9 +13,13 @@ constexpr uint64_t kLongest = 1'000'000'000;  // ns of a row: its length must fi
 
 uint64_t between(uint64_t begin, uint64_t end) { return end > begin ? end - begin : 0; }
 
+// When it began to run, and when it ended.
+uint64_t start_of(const Record& meeting) { return meeting.time + (meeting.argument & UINT32_MAX); }
+uint64_t end_of(const Record& meeting) { return meeting.time + (meeting.argument >> 32); }
+
 // A meeting as the records of an operation that was submitted, released and waited for.
 void expand_meeting(const Record& meeting, bool votes, bool cycles, std::vector<Record>* out) {
-  const uint64_t begin = meeting.time, start = meeting.bytes, end = meeting.argument;
+  const uint64_t begin = meeting.time, start = start_of(meeting), end = end_of(meeting);
   const uint64_t bytes = meeting.extra, handle = uint64_t{1} << 63 | meeting.operation;
   const uint16_t thread = meeting.set;
   const uint32_t number = meeting.operation, name = meeting.name;
@@ -23,6 +27,7 @@ void expand_meeting(const Record& meeting, bool votes, bool cycles, std::vector<
   out->push_back({begin, 0, 0, 0, name, RecordKind::kWaitBegin, thread, 0, handle});
   if (votes) {
     out->push_back({begin, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 0});
+    out->push_back({meeting.bytes, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 1});
     if (cycles) out->push_back({start, 0, 0, 0, 0, RecordKind::kCycle, 0, 0, 0});
     out->push_back({start, number, 0, 0, name, RecordKind::kRelease, 0, 0, 1});
   }
@@ -33,13 +38,23 @@ void expand_meeting(const Record& meeting, bool votes, bool cycles, std::vector<
   out->push_back({end, 0, 0, 0, name, RecordKind::kWaitEnd, thread, 0, handle});
 }
 
+void expand_run(const Record& run, std::vector<Record>* out) {
+  Record begin = run, tensor = run;
+  begin.kind = RecordKind::kRunBegin;
+  begin.argument = 1;
+  tensor.kind = RecordKind::kTensor;
+  tensor.extra = 0;
+  out->push_back(begin);
+  out->push_back(tensor);
+}
+
 }  // namespace
 
 void RecordFolding::add(const Record& record, std::vector<Record>* out) {
   if (record.kind == RecordKind::kMeeting) return meet(record, out);
   if (!belongs(record)) {
     flush(out);
-    if (!belongs(record)) return out->push_back(record);
+    if (!belongs(record)) return write(record, out);
   }
   if (now_.waited != 0) complete(out);
 }
@@ -84,20 +99,16 @@ bool RecordFolding::belongs(const Record& record) {
       now.generation = record.generation;
       now.release = record.time;
       break;
-    case RecordKind::kRunBegin:
-      if (!now.submitted || !same || now.running || record.argument != 1) return false;
+    case RecordKind::kRunAlone:
+      if (!now.submitted || !mine || now.running) return false;
       if (votes_ && (!now.released || !numbered)) return false;
       now.running = true;
       now.number = record.operation;
       now.generation = record.generation;
       now.begin = record.time;
       break;
-    case RecordKind::kTensor:
-      if (!now.running || now.has_tensor || !numbered || !mine) return false;
-      now.has_tensor = true;
-      break;
     case RecordKind::kRunEnd:
-      if (!now.has_tensor || now.ended || !numbered || record.argument != 0) return false;
+      if (!now.running || now.ended || !numbered || record.argument != 0) return false;
       now.ended = true;
       now.algorithm = record.extra;
       now.end = record.time;
@@ -128,11 +139,44 @@ bool RecordFolding::vote(const Record& record) {
   return true;
 }
 
+// The most frequent case by far, and what it takes is taken from the ranks: a meeting that the row goes on
+// with.
+bool RecordFolding::meet_again(const Record& meeting) {
+  const uint64_t start = start_of(meeting), end = end_of(meeting), whole = end - meeting.time;
+  const Operation& last = last_;
+  const bool continues =
+      count_ >= kFew && held_.empty() && lags_.size() <= 2 && meeting.operation == last.number + 1 &&
+      meeting.name == last.name && last.set == 0 && last.generation == 0 && last.kind == HVD_ALLREDUCE &&
+      last.algorithm == static_cast<uint16_t>(Algorithm::kOnce) && last.thread == meeting.set &&
+      last.bytes == meeting.extra && meeting.time >= last.waited && meeting.time - last.waited <= kQuick &&
+      whole <= kQuick && end - first_.submit <= kLongest;
+  if (!continues) return false;
+  if (count_++ == kFew) row_.clear();
+  last_.number = meeting.operation;
+  last_.waited = end;
+  time(FoldTime::kWhole).add(whole);
+  time(FoldTime::kRun).add(end - start);
+  time(FoldTime::kFlight).add(whole);
+  time(FoldTime::kBefore).add(start - meeting.time);
+  time(FoldTime::kTransfer).add(end - start);
+  if (!votes_) return true;
+  const bool me = meeting.time >= meeting.bytes;  // was the last one
+  const uint64_t lag = me ? meeting.time - meeting.bytes : meeting.bytes - meeting.time;
+  time(FoldTime::kQueue).add(between(std::max(meeting.time, meeting.bytes), start));
+  lags_[me ? 1 : 0].waited += lag;
+  lags_[me ? 0 : 1].caused += lag;
+  lags_[me ? 0 : 1].last++;
+  return true;
+}
+
 void RecordFolding::meet(const Record& meeting, std::vector<Record>* out) {
+  if (meet_again(meeting)) return;
   const bool only_votes = held_.size() == ready_.size() && now_.name == meeting.name && now_.set == 0;
   if (!held_.empty() && !only_votes) flush(out);
-  if (votes_) ready_.push_back({0, meeting.time});
-  held_.push_back(meeting);
+  if (votes_) {
+    ready_.push_back({0, meeting.time});
+    ready_.push_back({1, meeting.bytes});
+  }
   now_.name = meeting.name;
   now_.number = meeting.operation;
   now_.kind = HVD_ALLREDUCE;
@@ -140,8 +184,9 @@ void RecordFolding::meet(const Record& meeting, std::vector<Record>* out) {
   now_.thread = meeting.set;
   now_.bytes = meeting.extra;
   now_.submit = now_.wait = meeting.time;
-  now_.release = now_.begin = meeting.bytes;
-  now_.end = now_.waited = meeting.argument;
+  now_.release = now_.begin = start_of(meeting);
+  now_.end = now_.waited = end_of(meeting);
+  held_.push_back(meeting);
   complete(out);
 }
 
@@ -175,7 +220,6 @@ void RecordFolding::count() {
     row_.insert(row_.end(), held_.begin(), held_.end());
   else
     row_.clear();
-  auto time = [this](FoldTime which) -> Time& { return times_[static_cast<size_t>(which)]; };
   time(FoldTime::kWhole).add(now_.waited - now_.submit);
   time(FoldTime::kRun).add(between(now_.begin, now_.end));
   time(FoldTime::kFlight).add(between(now_.submit, now_.end));
@@ -228,11 +272,13 @@ void RecordFolding::next_operation() {
 }
 
 void RecordFolding::write(const std::vector<Record>& records, std::vector<Record>* out) const {
-  for (const Record& each : records)
-    if (each.kind == RecordKind::kMeeting)
-      expand_meeting(each, votes_, cycles_, out);
-    else
-      out->push_back(each);
+  for (const Record& each : records) write(each, out);
+}
+
+void RecordFolding::write(const Record& record, std::vector<Record>* out) const {
+  if (record.kind == RecordKind::kMeeting) return expand_meeting(record, votes_, cycles_, out);
+  if (record.kind == RecordKind::kRunAlone) return expand_run(record, out);
+  out->push_back(record);
 }
 
 }  // namespace hvd

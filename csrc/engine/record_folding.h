@@ -30,7 +30,7 @@ class RecordFolding {
  private:
   // One operation, from its submission to the end of the wait for it. Its records are those in held_.
   struct Operation {
-    bool submitted = false, released = false, running = false, has_tensor = false, ended = false;
+    bool submitted = false, released = false, running = false, ended = false;
     uint32_t name = 0, number = 0;
     uint16_t set = 0, generation = 0, kind = 0, algorithm = 0, thread = 0;
     uint64_t handle = 0, bytes = 0;
@@ -55,12 +55,14 @@ class RecordFolding {
   bool belongs(const Record& record);
   bool vote(const Record& record);
   void meet(const Record& meeting, std::vector<Record>* out);
+  bool meet_again(const Record& meeting);
   void complete(std::vector<Record>* out);
   bool continues_row() const;
   void count();
   void end_row(std::vector<Record>* out);
   void next_operation();
   void write(const std::vector<Record>& records, std::vector<Record>* out) const;
+  void write(const Record& record, std::vector<Record>* out) const;
 
   const bool votes_, cycles_;
   Operation now_;
@@ -72,6 +74,7 @@ class RecordFolding {
   uint32_t count_ = 0;
   Operation first_, last_;
   std::vector<Record> row_;  // their records, as long as they are few
+  Time& time(FoldTime which) { return times_[static_cast<size_t>(which)]; }
   Time times_[static_cast<size_t>(FoldTime::kCount)];
   std::vector<Lag> lags_;  // [rank]
 };

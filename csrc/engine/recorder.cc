@@ -69,7 +69,8 @@ Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
   if (rank_.rank != 0 && !parts) return {};
   auto files = std::make_unique<Files>();
   if (rank_.rank == 0) {
-    Status status = files->trace.open(path);
+    Status status =
+        files->trace.open(path, parts ? JsonArrayFile::Writes::kLong : JsonArrayFile::Writes::kShort);
     if (!status.ok()) return status;
     files->timeline =
         std::make_unique<Timeline>(origin_, epoch_, mark_cycles, rank_.transport == "mpi" ? "MPI" : "GLOO",

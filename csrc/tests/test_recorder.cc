@@ -415,7 +415,7 @@ TEST(a_full_disk_does_not_end_the_job) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const rlimit small{20'000, before.rlim_max};
+  const rlimit small{200'000, before.rlim_max};
   ThreadWorld(2).run([&](Rank& rank) {
     std::vector<float> data(1);
     CHECK(rank.allreduce("first", data) == HVD_OK);
@@ -426,7 +426,7 @@ TEST(a_full_disk_does_not_end_the_job) {
     CHECK(rank.allreduce("last", data) == HVD_OK);
   });
   CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
-  CHECK(trace(directory.file()).size() > 50);
+  CHECK(trace(directory.file()).size() > 500);
 }
 
 TEST(a_path_that_can_not_be_written_is_refused) {
