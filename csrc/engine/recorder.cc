@@ -18,6 +18,7 @@ namespace {
 
 // How long a record may stay in memory.
 constexpr auto kInterval = std::chrono::milliseconds(50);
+constexpr uint64_t kLast = 100'000'000;  // ns that the last ones are waited for
 
 uint64_t nanoseconds(clockid_t clock) {
   timespec now{};
@@ -85,8 +86,7 @@ Status Recorder::start(const std::string& path, bool mark_cycles, bool parts) {
   path_ = path;
   files_ = std::move(files);
   if (!ring_) ring_ = std::make_unique<RecordRing>(buffer_);
-  std::vector<Record> late;  // of threads that had not noticed the last stop
-  ring_->take(&late);
+  ring_->take([](const Record&) {});  // of threads that had not noticed the last stop
   lost_ = 0;
   stopping_ = false;
   marks_cycles_ = mark_cycles;
@@ -144,7 +144,7 @@ void Recorder::clock(int peer, int64_t offset, uint64_t round_trip) {
 
 void Recorder::write_until_stopped() {
   stand_back();  // the ranks need the processors
-  std::vector<Record> taken, folded;
+  std::vector<Record> folded;
   RecordFolding folding(rank_.size, rank_.rank == 0, marks_cycles_);
   size_t names = 0;
   for (bool stopping = false; !stopping;) {
@@ -153,11 +153,14 @@ void Recorder::write_until_stopped() {
       if (!stopping_) changed_.wait_for(lock, kInterval);  // woken early by nothing: it just writes less
       stopping = stopping_;
     }
-    taken.clear();
-    ring_->take(&taken);
-    if (stopping) take_last(&taken);
     folded.clear();
-    for (const Record& record : taken) folding.add(record, &folded);
+    auto fold = [&](const Record& record) { folding.add(record, &folded); };
+    ring_->take(fold);
+    // A thread may be about to complete one; but it may also have been stopped there.
+    for (const uint64_t limit = now_ns() + kLast; stopping && !ring_->empty() && now_ns() < limit;) {
+      std::this_thread::yield();
+      ring_->take(fold);
+    }
     folding.flush(&folded);
     if (const uint64_t lost = lost_.exchange(0))
       folded.push_back({now_ns(), 0, 0, 0, 0, RecordKind::kDropped, 0, 0, lost});
@@ -167,15 +170,6 @@ void Recorder::write_until_stopped() {
     const std::vector<RecordedName> fresh = names_.since(names);
     names += fresh.size();
     write(folded, fresh);
-  }
-}
-
-// A thread may be about to complete one; but it may also have been stopped there.
-void Recorder::take_last(std::vector<Record>* taken) {
-  const uint64_t limit = now_ns() + 100'000'000;
-  while (!ring_->empty() && now_ns() < limit) {
-    std::this_thread::yield();
-    ring_->take(taken);
   }
 }
 

@@ -60,7 +60,6 @@ class Recorder {
   void stop_writer(const std::string& reason);
   void write_until_stopped();
   void full(RecordRing::Added added);
-  void take_last(std::vector<Record>* taken);
   void write(const std::vector<Record>& records, const std::vector<RecordedName>& names);
 
   const RecordedRank rank_;

@@ -24,7 +24,7 @@ def keras(
         2,
         checks,
         variables,
-        timeout=240,
+        timeout=480,
         needs=["keras", *needs],
         skip=skip,
         slow=slow,
