@@ -239,6 +239,50 @@ TEST(allreduce_in_place) {
   }
 }
 
+// What lies side by side before need not do so afterwards, and on each rank it is otherwise.
+TEST(random_layouts) {
+  for (int size : {2, 3}) {
+    run_ranks(Kind::kShm, size, [](Communicator& comm, Transport&) {
+      constexpr size_t kCount = 5, kLongest = 24 << 10, kRoom = kCount * (kLongest + 64);
+      auto* from = static_cast<float*>(own_heap->allocate(kRoom));
+      auto* to = static_cast<float*>(own_heap->allocate(kRoom));
+      Random shared(3), random(static_cast<uint64_t>(comm.rank()));
+      for (int turn = 0; turn < 60; ++turn) {
+        std::vector<size_t> lengths;
+        for (size_t i = 0; i < kCount; ++i) lengths.push_back(kLongest / 8 * (4 + pick(shared, 5)) / 4);
+        std::fill_n(to, kRoom / 4, -1.0f);
+        // Gaps here and there, which nobody may touch.
+        auto laid_out = [&](float* memory) {
+          Pieces pieces;
+          for (size_t length : lengths) {
+            memory += pick(random, 2) * (1 + pick(random, 16));
+            pieces.push_back({memory, length * sizeof(float)});
+            memory += length;
+          }
+          return pieces;
+        };
+        const Pieces in = laid_out(from), out = pick(random, 4) == 0 ? in : laid_out(to);
+        for (size_t i = 0; i < kCount; ++i)
+          for (size_t k = 0; k < lengths[i]; ++k)
+            static_cast<float*>(in[i].data)[k] = static_cast<float>((i + 1) * (k % 1000)) + comm.rank();
+        Noted noted;
+        CHECK(comm.allreduce({DataType::kFloat32, ReduceOp::kSum, 1.0}, in, out).ok());
+        CHECK(noted.algorithm() == hvd::Algorithm::kInPlace);
+        size_t results = 0;
+        for (size_t i = 0; i < kCount; ++i)
+          for (size_t k = 0; k < lengths[i]; ++k, ++results)
+            CHECK(
+                static_cast<float*>(out[i].data)[k] ==
+                static_cast<float>(comm.size() * (i + 1) * (k % 1000) + comm.size() * (comm.size() - 1) / 2));
+        if (out[0].data == in[0].data) results = 0;
+        CHECK(static_cast<size_t>(std::count(to, to + kRoom / 4, -1.0f)) == kRoom / 4 - results);
+      }
+      SharedHeap::free(from);
+      SharedHeap::free(to);
+    });
+  }
+}
+
 // More pieces than can be shown: as if they were elsewhere.
 TEST(too_many_pieces) {
   run_ranks(Kind::kShm, 2, [](Communicator& comm, Transport&) {
@@ -267,15 +311,26 @@ TEST(an_abort_takes_tensors_back) {
       return;
     }
     Buffer data({bytes}, 1, Bytes(bytes, std::byte{5}), world.heap(rank));
-    const uint64_t place = world.heap(rank)->place_of(data.pieces()[0].data, bytes);
+    Buffer result({bytes}, 1, Bytes(bytes, std::byte{6}), world.heap(rank));
+    const std::shared_ptr<void> file = world.map_heap();
+    std::vector<std::pair<std::byte*, std::byte*>> views;  // here, and in the file
+    for (const Buffer* each : {&data, &result}) {
+      const uint64_t place = world.heap(rank)->place_of(each->pieces()[0].data, bytes);
+      CHECK(place != SharedHeap::kNowhere);
+      views.push_back(
+          {static_cast<std::byte*>(each->pieces()[0].data), static_cast<std::byte*>(file.get()) + place});
+      CHECK(views.back().second[0] == views.back().first[0]);
+    }
     ++waiting;
     const hvd::Status status =
-        comm->allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), data.pieces());
+        comm->allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), result.pieces());
     CHECK(!status.ok() && status.text() == "rank 2 was killed");
-    // As ranks are threads here, a peer's view of it is the same memory; it is private now.
-    CHECK(place != SharedHeap::kNowhere);
-    CHECK(world.heap(rank)->place_of(data.pieces()[0].data, bytes) == SharedHeap::kNowhere);
-    CHECK(data.holds(Bytes(bytes, std::byte{5})));
+    // A peer that does not know of it goes on writing.
+    for (const auto& [here, there] : views) {
+      CHECK(world.heap(rank)->place_of(here, bytes) == SharedHeap::kNowhere);
+      std::memset(there, 9, bytes);
+    }
+    CHECK(data.holds(Bytes(bytes, std::byte{5})) && result.holds(Bytes(bytes, std::byte{6})));
   });
 }
 
