@@ -13,13 +13,14 @@ namespace {
 
 // A call of hvd_run() to its end.
 int run(Rank& rank, const std::string& name, std::vector<float>& data, int op = HVD_SUM,
-        double prescale = 1.0, double postscale = 1.0) {
+        double prescale = 1.0, double postscale = 1.0, int set = 0) {
   const auto rows = static_cast<int64_t>(data.size());
   hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
   hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
   request.reduce_op = op;
   request.prescale = prescale;
   request.postscale = postscale;
+  request.process_set = set;
   request.tensor_count = 1;
   request.tensors = &tensor;
   hvd_handle handle = 0;
@@ -123,6 +124,23 @@ TEST(what_the_program_changes_counts) {
       CHECK(run(rank, "data", data, now.op, now.prescale, now.postscale) == HVD_OK);
       CHECK(data[0] == now.sum && data[1] == now.sum);
     }
+  });
+}
+
+// Others may have the same name.
+TEST(operations_of_process_sets_do_not_meet) {
+  ThreadWorld(3).run([](Rank& rank) {
+    int64_t id = 0;
+    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &id, 0, {0, 2}) == HVD_OK);
+    for (int step = 0; step < 500; ++step) {
+      std::vector<float> data(2, static_cast<float>(step * 7 + rank.rank)), of_set(2, 1.0f);
+      CHECK(run(rank, "data", data) == HVD_OK);
+      check_sum(rank, data, step, 3);
+      if (rank.rank == 1) continue;
+      CHECK(run(rank, "data", of_set, HVD_SUM, 1.0, 1.0, static_cast<int>(id)) == HVD_OK);
+      CHECK(of_set[0] == 2.0f && of_set[1] == 2.0f);
+    }
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);  // nobody shuts down before
   });
 }
 
