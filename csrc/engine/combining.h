@@ -44,10 +44,11 @@ class Combining {
   // Votes that have been held since then, or for longer, go up.
   void let_go(Time then, Time now);
 
-  // Whether nothing is remembered of operations, as it must be when all have ended; and how many process sets
-  // there are.
+  // Whether nothing is remembered of operations, as it must be when all have ended; how many process sets
+  // there are, and numbers that agreements are known by.
   bool idle() const { return pending_.empty() && joined_.empty() && joins_.empty(); }
   size_t sets() const { return sets_.size(); }
+  size_t known() const { return known_.size(); }
 
   // Whole frames, in order, since the last call.
   std::vector<Frame> take_up();

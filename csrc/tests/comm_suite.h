@@ -112,15 +112,15 @@ class World : hvd::NotCopied {
     for (int i = 0; i < size; ++i) aborts_.push_back(std::make_unique<hvd::AbortSignal>());
     if (kind == Kind::kShm) {
       memory_ = map_shared(hvd::shm_bytes(size));
-      const size_t each = 16 << 20, all = each * static_cast<size_t>(size);
-      const int file = memfd_create("hvd-test", MFD_CLOEXEC);
-      CHECK(ftruncate(file, static_cast<off_t>(all)) == 0);
-      auto heap = map_shared(all, file);
+      const size_t each = 16 << 20;
+      heap_bytes_ = each * static_cast<size_t>(size);
+      heap_file_ = memfd_create("hvd-test", MFD_CLOEXEC);
+      CHECK(ftruncate(heap_file_, static_cast<off_t>(heap_bytes_)) == 0);
+      auto heap = map_heap();
       for (int i = 0; i < size; ++i) {
-        heaps_.push_back(std::make_shared<hvd::SharedHeap>(heap, file, heap.get(), each, size, i));
+        heaps_.push_back(std::make_shared<hvd::SharedHeap>(heap, heap_file_, heap.get(), each, size, i));
         transports_.push_back(hvd::make_shm_transport(memory_.get(), i, size, *aborts_[i], heaps_[i]));
       }
-      close(file);
       return;
     }
     if (kind == Kind::kMpi) {
@@ -152,10 +152,16 @@ class World : hvd::NotCopied {
     }
   }
 
+  ~World() {
+    if (heap_file_ >= 0) close(heap_file_);
+  }
+
   Transport& transport(int rank) { return *transports_[rank]; }
   hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
   // Where the rank's tensors may be; null if the transport knows none.
   hvd::SharedHeap* heap(int rank) { return heaps_.empty() ? nullptr : heaps_[rank].get(); }
+  // The tensors of all ranks, as a process sees them that has its own mapping.
+  std::shared_ptr<void> map_heap() const { return map_shared(heap_bytes_, heap_file_); }
   std::vector<int> everyone() const {
     std::vector<int> ranks(size_);
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -167,6 +173,8 @@ class World : hvd::NotCopied {
  private:
   int size_;
   std::shared_ptr<void> memory_;
+  int heap_file_ = -1;
+  size_t heap_bytes_ = 0;
   std::vector<std::shared_ptr<hvd::SharedHeap>> heaps_;
   std::vector<std::unique_ptr<hvd::AbortSignal>> aborts_;
   std::vector<std::unique_ptr<Transport>> transports_;

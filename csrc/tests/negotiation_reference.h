@@ -26,7 +26,8 @@ struct Submission {
   int rank = 0;
   Request request;
   uint32_t sent_as = 0;
-  int ended = 0;  // how often
+  bool arrived = false;  // at the coordinator
+  int ended = 0;         // how often
 };
 
 struct Set {

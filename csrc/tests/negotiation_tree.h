@@ -2,8 +2,13 @@
 // them. What is delivered next is up to chance.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,8 +35,48 @@ inline std::vector<int> some_tree(Random& random, int size) {
   return parents;
 }
 
+// The votes that have come to a hub and not gone on, from which follows what it must say of the time that
+// they have waited. Times are those of the calls of the hub.
+class VoteTimes {
+ public:
+  void called(int64_t now) { calls_.insert(now); }
+  void arrived(const hvd::RankSet& ranks, const hvd::wire::Vote& vote, int64_t now) {
+    const int64_t since = now - static_cast<int64_t>(vote.waited_ns);
+    ranks.each([&](int rank) { REQUIRE(there_.insert({{rank, meaning(vote)}, {since, now}}).second); });
+  }
+  // Goes up for these ranks. Returns since when the first of them had waited.
+  int64_t left(const hvd::RankSet& ranks, const hvd::wire::Vote& vote) {
+    int64_t since = INT64_MAX, latest = 0;
+    ranks.each([&](int rank) {
+      auto found = there_.find({rank, meaning(vote)});
+      REQUIRE(found != there_.end());
+      since = std::min(since, found->second.since);
+      latest = std::max(latest, found->second.arrived);
+      there_.erase(found);
+    });
+    const int64_t then = since + static_cast<int64_t>(vote.waited_ns);
+    REQUIRE(then >= latest && calls_.count(then) == 1);
+    return since;
+  }
+
+ private:
+  struct Times {
+    int64_t since, arrived;
+  };
+  static std::string meaning(const hvd::wire::Vote& vote) {
+    if (!vote.request) return std::to_string(vote.id);
+    const Frame frame = hvd::wire::encode_request(*vote.request);
+    return std::string(frame.begin(), frame.end());
+  }
+
+  std::set<int64_t> calls_;
+  std::map<std::pair<int, std::string>, Times> there_;
+};
+
 class Tree {
  public:
+  // Which of the held votes settle() lets go.
+  enum class LetGo { kNone, kSome, kAll };
   struct Counts {
     size_t combined, let_go, named;
   };
@@ -43,7 +88,8 @@ class Tree {
         size_(static_cast<int>(ranks->size())),
         parents_(some_tree(random, size_)),
         above_(ranks->size()),
-        below_(ranks->size()) {
+        below_(ranks->size()),
+        times_(ranks->size()) {
     for (int rank = 0; rank < size_; ++rank) {
       branches_.push_back(hvd::branches_of(rank, parents_));
       const bool relays = rank > 0 && branches_.back().size() > 1;
@@ -101,30 +147,44 @@ class Tree {
     });
   }
 
-  // Every operation has ended, and so many process sets are there.
-  void check_nothing_is_left(size_t sets) const {
-    for (const auto& each : hubs_) REQUIRE(!each || (each->idle() && each->sets() == sets));
+  // Every operation has ended; so many process sets are there, and no more numbers are remembered than that.
+  void check_nothing_is_left(size_t sets, size_t remembered) const {
+    for (const auto& each : hubs_)
+      REQUIRE(!each || (each->idle() && each->sets() == sets && each->known() <= remembered));
   }
 
-  // What was not passed on by chance, and if `late`, what is held.
-  bool settle(bool late) {
+  // What was not passed on by chance, and of what is held, what is to be let go.
+  bool settle(LetGo which) {
     bool moved = false;
     for (int rank = 0; rank < size_; ++rank) {
       if (hub(rank) == nullptr) continue;
-      if (late) hub(rank)->let_go(now(), now());
-      REQUIRE(!late || hub(rank)->held_since() == hvd::Combining::Time::max());
-      const size_t before = above_[static_cast<size_t>(rank)].size();
-      pass_on(rank);
-      const size_t more = above_[static_cast<size_t>(rank)].size() - before;
-      counts.let_go += late ? more : 0;
-      moved |= more > 0;
+      moved |= !pass_on(rank).empty();
+      if (which != LetGo::kNone) moved |= let_go(rank, which == LetGo::kAll);
     }
     return moved;
   }
 
  private:
   hvd::Combining* hub(int rank) { return hubs_[static_cast<size_t>(rank)].get(); }
-  hvd::Combining::Time now() { return hvd::Combining::Time(std::chrono::nanoseconds(++clock_)); }
+  static hvd::Combining::Time at(int64_t time) {
+    return hvd::Combining::Time(std::chrono::nanoseconds(time));
+  }
+
+  // Neither sooner than asked for nor later, the oldest first.
+  bool let_go(int rank, bool all) {
+    constexpr auto kNothing = hvd::Combining::Time::max();
+    const auto held = hub(rank)->held_since();
+    auto then = at(++clock_);
+    if (!all) then = held != kNothing && random_.one_in(2) ? held : at(clock_ - random_.below(30));
+    times_[static_cast<size_t>(rank)].called(clock_);
+    hub(rank)->let_go(then, at(clock_));
+    REQUIRE(hub(rank)->held_since() > then && (!all || hub(rank)->held_since() == kNothing));
+    const std::vector<int64_t> since = pass_on(rank);
+    REQUIRE(since.empty() || held <= then);
+    REQUIRE(std::is_sorted(since.begin(), since.end()));
+    counts.let_go += since.size();
+    return !since.empty();
+  }
 
   static Frame take(std::deque<Frame>* queue) {
     Frame frame = std::move(queue->front());
@@ -139,8 +199,24 @@ class Tree {
     size_t branch = 0;
     while (branches[branch].rank != from) ++branch;
     if (at == 0) return reach_coordinator(branches[branch], frame, counted);
-    REQUIRE(hub(at)->from_branch(branch, frame.data(), frame.size(), now()));
+    note_arrival(at, branches[branch], frame);
+    REQUIRE(hub(at)->from_branch(branch, frame.data(), frame.size(), Tree::at(clock_)));
     if (random_.one_in(2)) pass_on(at);  // or later, together with others
+  }
+
+  void note_arrival(int at, const hvd::Branch& from, const Frame& frame) {
+    const uint8_t* data = frame.data();
+    size_t size = frame.size();
+    hvd::RankSet ranks;
+    hvd::wire::Message message;
+    REQUIRE(hvd::open_frame(from, size_, &data, &size, &ranks, &message));
+    VoteTimes& times = times_[static_cast<size_t>(at)];
+    times.called(++clock_);
+    for (const hvd::wire::Vote& vote : message.votes) times.arrived(ranks, vote, clock_);
+    hvd::wire::Vote one;
+    one.id = message.id;
+    if (message.type == MessageType::kRequest) one.request = message.request;
+    if (one.request || message.type == MessageType::kCached) times.arrived(ranks, one, clock_);
   }
 
   template <typename Counted>
@@ -151,7 +227,9 @@ class Tree {
     hvd::wire::Message message;
     REQUIRE(hvd::open_frame(from, size_, &data, &size, &ranks, &message));
     if (message.type != MessageType::kVotes) {
-      const Request* whole = message.type == MessageType::kCached ? nullptr : &message.request;
+      const bool whole_is_there =
+          message.type == MessageType::kRequest || message.type == MessageType::kResent;
+      const Request* whole = whole_is_there ? &message.request : nullptr;
       return ranks.each([&](int rank) { counted(rank, message.type, message.id, whole); });
     }
     for (const hvd::wire::Vote& vote : message.votes) {
@@ -167,10 +245,24 @@ class Tree {
     }
   }
 
-  void pass_on(int at) {
-    for (const Frame& frame : hub(at)->take_up())
+  // Returns since when each of the votes that go up had waited.
+  std::vector<int64_t> pass_on(int at) {
+    std::vector<int64_t> since;
+    for (const Frame& frame : hub(at)->take_up()) {
       above_[static_cast<size_t>(at)].push_back(without_length(frame));
+      const Frame& body = above_[static_cast<size_t>(at)].back();
+      std::vector<int32_t> rows;
+      const uint8_t* data = nullptr;
+      size_t size = 0;
+      hvd::RankSet ranks(size_);
+      hvd::wire::Message message;
+      REQUIRE(hvd::wire::unwrap(body.data(), body.size(), &rows, &data, &size) && ranks.add_rows(rows) &&
+              hvd::wire::decode(data, size, &message));
+      for (const hvd::wire::Vote& vote : message.votes)
+        since.push_back(times_[static_cast<size_t>(at)].left(ranks, vote));
+    }
     for (const auto& down : hub(at)->take_down()) send_down(at, down.branch, down.frame);
+    return since;
   }
 
   void send_down(int from, size_t branch, const Frame& frame) {
@@ -187,6 +279,7 @@ class Tree {
   std::vector<std::vector<hvd::Branch>> branches_;     // [rank]
   std::vector<std::unique_ptr<hvd::Combining>> hubs_;  // [rank], of those with others below, but rank 0
   std::vector<std::deque<Frame>> above_, below_;       // [rank]: from its hub to the one above, and back
+  std::vector<VoteTimes> times_;                       // [rank], of its hub
   int64_t clock_ = 0;
 };
 

@@ -12,10 +12,15 @@
 namespace {
 
 // A call of hvd_run() to its end.
-int run(Rank& rank, const std::string& name, std::vector<float>& data) {
+int run(Rank& rank, const std::string& name, std::vector<float>& data, int op = HVD_SUM,
+        double prescale = 1.0, double postscale = 1.0, int set = 0) {
   const auto rows = static_cast<int64_t>(data.size());
   hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
   hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
+  request.reduce_op = op;
+  request.prescale = prescale;
+  request.postscale = postscale;
+  request.process_set = set;
   request.tensor_count = 1;
   request.tensors = &tensor;
   hvd_handle handle = 0;
@@ -82,6 +87,60 @@ TEST(others_are_asked_for_where_a_rank_does_not_wait) {
       }
       if (random() % 32 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 100));
     }
+  });
+}
+
+// Otherwise a joined rank could take part, and operations would not have the same numbers everywhere.
+TEST(nobody_meets_who_has_something_else_pending) {
+  ThreadWorld(2).run([](Rank& rank) {
+    std::vector<float> data(2), other(3, 1.0f);
+    for (int step = 0; step < 100; ++step) CHECK(run(rank, "data", data) == HVD_OK);
+    CHECK(rank.simple(HVD_BARRIER, "before") == HVD_OK);
+    const uint64_t before = met(rank.engine);
+    hvd_handle pending = rank.rank == 0 ? rank.allreduce_async("other", other) : 0;
+    for (int step = 0; step < 100; ++step) CHECK(run(rank, "data", data) == HVD_OK);
+    CHECK(met(rank.engine) == before);
+    if (rank.rank == 1) pending = rank.allreduce_async("other", other);
+    CHECK(rank.finish(pending) == HVD_OK && other[0] == 2.0f);
+  });
+}
+
+// All ranks change something of what they have met for: it is not what it was.
+TEST(what_the_program_changes_counts) {
+  ThreadWorld(2).run([](Rank& rank) {
+    struct Variant {
+      int op;
+      double prescale, postscale;
+      float sum;  // of 1 and 3
+    };
+    const Variant variants[] = {{HVD_SUM, 1.0, 1.0, 4.0f},
+                                {HVD_SUM, 1.0, 0.5, 2.0f},
+                                {HVD_MAX, 1.0, 0.5, 1.5f},
+                                {HVD_MAX, 2.0, 0.5, 3.0f},
+                                {HVD_AVERAGE, 1.0, 1.0, 2.0f}};
+    for (int step = 0; step < 2000; ++step) {
+      const Variant& now = variants[step / 20 % 5];
+      std::vector<float> data(2, static_cast<float>(1 + 2 * rank.rank));
+      CHECK(run(rank, "data", data, now.op, now.prescale, now.postscale) == HVD_OK);
+      CHECK(data[0] == now.sum && data[1] == now.sum);
+    }
+  });
+}
+
+// Others may have the same name.
+TEST(operations_of_process_sets_do_not_meet) {
+  ThreadWorld(3).run([](Rank& rank) {
+    int64_t id = 0;
+    CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &id, 0, {0, 2}) == HVD_OK);
+    for (int step = 0; step < 500; ++step) {
+      std::vector<float> data(2, static_cast<float>(step * 7 + rank.rank)), of_set(2, 1.0f);
+      CHECK(run(rank, "data", data) == HVD_OK);
+      check_sum(rank, data, step, 3);
+      if (rank.rank == 1) continue;
+      CHECK(run(rank, "data", of_set, HVD_SUM, 1.0, 1.0, static_cast<int>(id)) == HVD_OK);
+      CHECK(of_set[0] == 2.0f && of_set[1] == 2.0f);
+    }
+    CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);  // nobody shuts down before
   });
 }
 

@@ -329,6 +329,18 @@ TEST(messages_of_others_are_refused) {
   const Frame votes = wire::encode_votes({{7, {}, 2, 0}});
   CHECK(refused(2, wire::wrap(MessageType::kFrom, {3, 2}, votes.data() + 4, votes.size() - 4)));  // last is 2
   CHECK(refused(0, votes));
+  // From above: for ranks that are not below, or for a process set that there is not.
+  auto refused_from_above = [&](const Frame& frame) {
+    return !node.combining().from_above(frame.data() + 4, frame.size() - 4);
+  };
+  for (std::vector<int32_t> ranks : std::vector<std::vector<int32_t>>{{0, 1}, {0, 3}, {4, 2}, {4}})
+    CHECK(refused_from_above(wire::wrap(MessageType::kTo, ranks, vote.data() + 4, vote.size() - 4)));
+  CHECK(!refused_from_above(wire::wrap(MessageType::kTo, {1, 2, 4, 1}, vote.data() + 4, vote.size() - 4)));
+  wire::Operation unknown;
+  unknown.process_set = 7;
+  unknown.items.resize(1);
+  unknown.items[0].fresh.emplace();
+  CHECK(refused_from_above(wire::encode_operation(unknown)));
 }
 
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

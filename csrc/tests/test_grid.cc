@@ -27,6 +27,8 @@ TEST(rows_are_even) {
     }
     CHECK(shortest >= 1 && longest - shortest <= (size % count == 0 ? 0 : 1));
     CHECK(count >= 3 && longest <= 2 * count + 1 && count <= longest);
+    for (int even = 1; even * even <= size; ++even)
+      CHECK(2 * even * even < size || size % even != 0 || longest == shortest);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -164,6 +165,22 @@ TEST(a_block_outlives_its_heap) {
   CHECK(block[7] == 5 && SharedHeap::free(block));
 }
 
+// It would be taken from the parent, whose it is.
+TEST(a_forked_child_frees_nothing) {
+  const File file(2 * kPage);
+  auto heap = heap_of(2, 1, 0, file);
+  auto* block = static_cast<int*>(heap->allocate(100));
+  block[3] = 7;
+  const pid_t child = fork();
+  if (child == 0) {
+    SharedHeap::forget_all();
+    _exit(SharedHeap::free(block) ? 1 : 0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(block[3] == 7 && SharedHeap::free(block));
+}
+
 // A peer that has not heard of the failure goes on writing; the owner has taken its tensor back by then.
 TEST(what_is_withdrawn_nobody_else_reaches) {
   const File file(16 * kPage);
@@ -171,8 +188,10 @@ TEST(what_is_withdrawn_nobody_else_reaches) {
   auto* block = static_cast<unsigned char*>(one->allocate(4 * kPage));
   std::memset(block, 1, 4 * kPage);
   std::byte* seen = other->at(one->place_of(block, 4 * kPage), 4 * kPage);
-  const Pieces pieces = {{block + 10, 2 * kPage}};  // of two pages and a bit of the third
-  one->withdraw({&pieces, &pieces});
+  // Two pages and a bit of the third, in any order.
+  const Pieces first = {{block + kPage + 20, kPage}},
+               others = {{block + kPage + 40, 30}, {block + 10, kPage}};
+  one->withdraw({&first, &others});
   std::memset(seen, 9, 4 * kPage);
   for (size_t i = 0; i < 3 * kPage; ++i) CHECK(block[i] == 1);
   CHECK(block[3 * kPage] == 9);
@@ -180,24 +199,26 @@ TEST(what_is_withdrawn_nobody_else_reaches) {
   CHECK(seen[0] == std::byte{9} && one->place_of(block, 1) == SharedHeap::kNowhere);
   CHECK(one->allocate(1) == nullptr);
   SharedHeap::free(block);
+  CHECK(block[0] == 9);  // of its own there is nothing left, only what is in the file
 }
 
 // Beside what is withdrawn lies what the application goes on with, on other threads.
 TEST(withdrawing_loses_nothing_that_is_written_meanwhile) {
   if (check::kThreadSanitizer) return;  // which takes a new mapping for a write
   for (int turn = 0; turn < 20; ++turn) {
-    constexpr size_t kPages = 64;
+    constexpr size_t kPages = 64, kGap = 128, kSeldom = 64;
     const File file(kPages * kPage);
     auto heap = heap_of(kPages, 1, 0, file);
     auto* block = static_cast<std::byte*>(heap->allocate(kPages * kPage));
     std::memset(block, 1, kPages * kPage);
-    // At both ends and in the middle, in pages of which only parts are withdrawn.
-    constexpr size_t kGap = 128;
-    const Pieces pieces = {{block + kGap, kPages * kPage / 2 - kGap},
-                           {block + kPages * kPage / 2 + kGap, kPages * kPage / 2 - 2 * kGap}};
+    // At both ends and in the middle, in pages of which only parts are withdrawn: those of two pieces. What
+    // is written there only once must stay, too.
+    constexpr size_t kHalf = kPages / 2 * kPage, kOnce = 32 << 10;
+    const Pieces pieces = {{block + kGap, kHalf - kGap + 2 * kGap},
+                           {block + kHalf + 2 * kGap + kOnce, kHalf - 3 * kGap - kOnce}};
     std::atomic<uint64_t>* const written[] = {
         reinterpret_cast<std::atomic<uint64_t>*>(block),
-        reinterpret_cast<std::atomic<uint64_t>*>(block + kPages * kPage / 2),
+        reinterpret_cast<std::atomic<uint64_t>*>(block + kHalf + 2 * kGap),
         reinterpret_cast<std::atomic<uint64_t>*>(block + kPages * kPage - kGap)};
     std::atomic<bool> over{false}, begun{false};
     std::thread application([&] {
@@ -208,9 +229,12 @@ TEST(withdrawing_loses_nothing_that_is_written_meanwhile) {
           each->store(number);
           if (number > 1) CHECK(each->load() == number);
         }
+        if (number % kSeldom == 0 && number / kSeldom < kOnce / 8) written[1][number / kSeldom].store(number);
         begun = true;
       }
       for (auto* each : written) CHECK(each->load() == number);
+      for (size_t i = 1; i <= number / kSeldom && i < kOnce / 8; ++i)
+        CHECK(written[1][i].load() == i * kSeldom);
     });
     while (!begun) std::this_thread::yield();
     heap->withdraw({&pieces});
@@ -235,6 +259,50 @@ TEST(allreduce_in_place) {
           CHECK((noted.algorithm() == hvd::Algorithm::kInPlace) == in_place);
         }
       }
+    });
+  }
+}
+
+// What lies side by side before need not do so afterwards, and on each rank it is otherwise.
+TEST(random_layouts) {
+  for (int size : {2, 3}) {
+    run_ranks(Kind::kShm, size, [](Communicator& comm, Transport&) {
+      constexpr size_t kCount = 5, kLongest = 24 << 10, kRoom = kCount * (kLongest + 64);
+      auto* from = static_cast<float*>(own_heap->allocate(kRoom));
+      auto* to = static_cast<float*>(own_heap->allocate(kRoom));
+      Random shared(3), random(static_cast<uint64_t>(comm.rank()));
+      for (int turn = 0; turn < 60; ++turn) {
+        std::vector<size_t> lengths;
+        for (size_t i = 0; i < kCount; ++i) lengths.push_back(kLongest / 8 * (4 + pick(shared, 5)) / 4);
+        std::fill_n(to, kRoom / 4, -1.0f);
+        // Gaps here and there, which nobody may touch.
+        auto laid_out = [&](float* memory) {
+          Pieces pieces;
+          for (size_t length : lengths) {
+            memory += pick(random, 2) * (1 + pick(random, 16));
+            pieces.push_back({memory, length * sizeof(float)});
+            memory += length;
+          }
+          return pieces;
+        };
+        const Pieces in = laid_out(from), out = pick(random, 4) == 0 ? in : laid_out(to);
+        for (size_t i = 0; i < kCount; ++i)
+          for (size_t k = 0; k < lengths[i]; ++k)
+            static_cast<float*>(in[i].data)[k] = static_cast<float>((i + 1) * (k % 1000)) + comm.rank();
+        Noted noted;
+        CHECK(comm.allreduce({DataType::kFloat32, ReduceOp::kSum, 1.0}, in, out).ok());
+        CHECK(noted.algorithm() == hvd::Algorithm::kInPlace);
+        size_t results = 0;
+        for (size_t i = 0; i < kCount; ++i)
+          for (size_t k = 0; k < lengths[i]; ++k, ++results)
+            CHECK(
+                static_cast<float*>(out[i].data)[k] ==
+                static_cast<float>(comm.size() * (i + 1) * (k % 1000) + comm.size() * (comm.size() - 1) / 2));
+        if (out[0].data == in[0].data) results = 0;
+        CHECK(static_cast<size_t>(std::count(to, to + kRoom / 4, -1.0f)) == kRoom / 4 - results);
+      }
+      SharedHeap::free(from);
+      SharedHeap::free(to);
     });
   }
 }
@@ -267,15 +335,26 @@ TEST(an_abort_takes_tensors_back) {
       return;
     }
     Buffer data({bytes}, 1, Bytes(bytes, std::byte{5}), world.heap(rank));
-    const uint64_t place = world.heap(rank)->place_of(data.pieces()[0].data, bytes);
+    Buffer result({bytes}, 1, Bytes(bytes, std::byte{6}), world.heap(rank));
+    const std::shared_ptr<void> file = world.map_heap();
+    std::vector<std::pair<std::byte*, std::byte*>> views;  // here, and in the file
+    for (const Buffer* each : {&data, &result}) {
+      const uint64_t place = world.heap(rank)->place_of(each->pieces()[0].data, bytes);
+      CHECK(place != SharedHeap::kNowhere);
+      views.push_back(
+          {static_cast<std::byte*>(each->pieces()[0].data), static_cast<std::byte*>(file.get()) + place});
+      CHECK(views.back().second[0] == views.back().first[0]);
+    }
     ++waiting;
     const hvd::Status status =
-        comm->allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), data.pieces());
+        comm->allreduce({DataType::kUint8, ReduceOp::kSum, 1.0}, data.pieces(), result.pieces());
     CHECK(!status.ok() && status.text() == "rank 2 was killed");
-    // As ranks are threads here, a peer's view of it is the same memory; it is private now.
-    CHECK(place != SharedHeap::kNowhere);
-    CHECK(world.heap(rank)->place_of(data.pieces()[0].data, bytes) == SharedHeap::kNowhere);
-    CHECK(data.holds(Bytes(bytes, std::byte{5})));
+    // A peer that does not know of it goes on writing.
+    for (const auto& [here, there] : views) {
+      CHECK(world.heap(rank)->place_of(here, bytes) == SharedHeap::kNowhere);
+      std::memset(there, 9, bytes);
+    }
+    CHECK(data.holds(Bytes(bytes, std::byte{5})) && result.holds(Bytes(bytes, std::byte{6})));
   });
 }
 

@@ -130,6 +130,22 @@ TEST(nobody_rings_again_before_the_bell_is_heard) {
   }
 }
 
+// Which was then never heard: the other end would sleep until somebody else woke it.
+TEST(a_bell_that_could_not_be_rung_is_rung_again) {
+  Ends ends;
+  CHECK(ends.other.begin_sleep());
+  const std::vector<uint8_t> some(4096);
+  while (::send(ends.one.fd(), some.data(), some.size(), MSG_DONTWAIT) > 0) {  // until there is no room
+  }
+  CHECK(ends.one.send(small_frame()));
+  std::vector<uint8_t> taken(1 << 20);
+  while (recv(ends.other.fd(), taken.data(), taken.size(), MSG_DONTWAIT) > 0) {
+  }
+  CHECK(ends.one.send(small_frame()));
+  CHECK(recv(ends.other.fd(), taken.data(), taken.size(), MSG_DONTWAIT) == 1);
+  ends.other.end_sleep(true);
+}
+
 TEST(two_sleepers_are_both_woken) {
   Ends ends;
   auto listen = [&] { sleep_until_rung(ends.other, POLLIN); };  // only one of them may send

@@ -107,6 +107,20 @@ TEST(messages_of_rank_0_are_few) {
   }
 }
 
+// Leaders hold votes until all below have voted, but not for ever: rank 0 has to say who is missing.
+TEST(held_votes_are_told_in_time) {
+  WorldOptions options = tree_of(3, 3, 1);
+  options.knobs.stall_shutdown_time_seconds = 1;
+  ThreadWorld(9, options).run([](Rank& rank) {
+    std::vector<float> data(4);
+    if (rank.rank == 7) return (void)usleep(4000000);
+    const hvd_handle handle = rank.allreduce_async("half", data);
+    CHECK(rank.wait(handle) == HVD_UNKNOWN);
+    const std::string error = hvd_error(rank.engine, handle);
+    CHECK(error.find("'half' has waited for rank(s) 7 ") == 0);
+  });
+}
+
 TEST(a_wrong_tree_is_refused) {
   int control[2], liveness[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) == 0);

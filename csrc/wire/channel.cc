@@ -140,8 +140,8 @@ ptrdiff_t Channel::hear_bells(uint8_t* data, size_t room) {
 void Channel::ring_bell() {
   if (rings_.bell_out->exchange(1, std::memory_order_seq_cst) != 0) return;
   const uint8_t bell = 0;
-  // If it fails there are bells enough, or nobody to hear them.
-  (void)!::send(fd_, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  // If it fails, because the system has no memory for it, the next one must not count on it.
+  if (::send(fd_, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) rings_.bell_out->store(0);
 }
 
 short Channel::polled_events(bool listen) const {

@@ -310,7 +310,7 @@ class Plan:
             op = draw.choice((hvd.Sum, hvd.Average))
         else:
             op = self._reduction(dtypes, chosen)
-            common = replace(common, in_place=draw.random() < 0.3)
+            common = replace(common, in_place=draw.random() < (0.3 if count == 1 else 0.7))
         if not self._has("average") and any(each not in FLOATING + COMPLEX for each in dtypes):
             op = hvd.Sum if op == hvd.Average else op
         common = replace(common, op=op)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from mixture_memory import Memory
 from mixture_plan import WINDOWS_IN_FLIGHT, Add, Join, Operation, Plan, Remove, Rounds, Set, Step, Submit
 from mixture_values import Values, difference
 
@@ -50,6 +51,7 @@ class Rank:
         self.compared = 0
         self._plan = plan
         self._values = Values(seed)
+        self._memory = Memory(seed, self.rank)
         self._random = random.Random(f"{seed} rank {self.rank}")
         self._window = 0
         self._pending: list[Pending] = []
@@ -259,8 +261,7 @@ class Rank:
         if operation.wrong is not None and operation.wrong[0] == self.rank:
             operation, root = self._mistaken(operation)
         arrays = [self._values.get(operation, self.rank, i) for i in range(len(operation.dtypes))]
-        if operation.in_place:
-            arrays = [self._writable_copy(array) for array in arrays]
+        arrays = self._memory.place(operation, arrays)
         match operation.kind:
             case "allgather":
                 return partial(hvd.allgather_async, arrays[0], name, **options)
@@ -291,12 +292,6 @@ class Rank:
             case "grouped_reducescatter":
                 return partial(hvd.grouped_reducescatter_async, arrays, **options)
         raise AssertionError(operation.kind)
-
-    def _writable_copy(self, array: Any) -> Any:
-        """Mostly where the other ranks reach it: what all have there is combined there."""
-        copy = (hvd.empty if self._random.random() < 0.8 else np.empty)(array.shape, array.dtype)
-        np.copyto(copy, array)
-        return copy
 
     def _mistaken(self, operation: Operation) -> tuple[Operation, int]:
         """The operation and its root as the rank that disagrees has them."""
@@ -341,6 +336,8 @@ class Rank:
 
     def _check(self, operation: Operation, result: Any, failure: Exception | None) -> None:
         self._progress += 1
+        if not self._memory.unharmed(operation):
+            raise Wrong(f"operation {operation.number} has written beside its results: {operation}")
         if operation.fails or failure is not None:
             if not operation.fails:
                 raise Wrong(f"operation {operation.number} failed: {failure}\n{operation}")
