@@ -42,7 +42,7 @@ void Coordinator::received(size_t channel, const uint8_t* data, size_t size) {
                                   std::to_string(from.rank) + ".")
                       .blame(from.rank));
   } else if (message.type == MessageType::kVotes) {
-    for (wire::Vote& vote : message.votes) handle(ranks, vote);
+    for (const wire::Vote& vote : message.votes) handle(ranks, vote);
   } else {
     ranks.each([&](int rank) { handle(rank, message); });
   }
@@ -53,23 +53,17 @@ void Coordinator::received(size_t channel, const uint8_t* data, size_t size) {
   }
 }
 
-// The last one to vote comes last, as it did.
-void Coordinator::handle(const RankSet& ranks, wire::Vote& vote) {
+void Coordinator::handle(const RankSet& ranks, const wire::Vote& vote) {
   if (shutting_down_) return;
-  const wire::Request* known = vote.request ? &*vote.request : negotiation_.remembered(vote.id);
-  const Clock::time_point now = Clock::now(), since = now - std::chrono::nanoseconds(vote.waited_ns);
-  auto count = [&](int rank, Clock::time_point when) {
-    if (recorder_->active() || log_.at(HVD_LOG_TRACE)) record_ready(rank, known, vote.id, now);
-    if (vote.request) {
-      negotiation_.request(rank, *vote.request, when);
-    } else {
-      negotiation_.cached(rank, vote.id, when);
-    }
-  };
-  ranks.each([&](int rank) {
-    if (rank != vote.last) count(rank, since);
-  });
-  count(vote.last, now);
+  const Clock::time_point now = Clock::now();
+  if (recorder_->active() || log_.at(HVD_LOG_TRACE)) {
+    const wire::Request* known = vote.request ? &*vote.request : negotiation_.remembered(vote.id);
+    ranks.each([&](int rank) {
+      if (rank != vote.last) record_ready(rank, known, vote.id, now);
+    });
+    record_ready(vote.last, known, vote.id, now);
+  }
+  negotiation_.votes(ranks, vote, now);
 }
 
 void Coordinator::handle(int rank, wire::Message& message) {

@@ -61,7 +61,7 @@ class Coordinator : public Hub {
   int rank_at(size_t channel) const override { return branches_[channel].rank; }
   bool closed() const override { return closed_; }
   void handle(int rank, wire::Message& message);
-  void handle(const RankSet& ranks, wire::Vote& vote);
+  void handle(const RankSet& ranks, const wire::Vote& vote);
   void record_ready(int rank, const wire::Request* request, uint32_t id,
                     std::chrono::steady_clock::time_point now);
   void record_release(const wire::Operation& operation, std::chrono::steady_clock::time_point now);

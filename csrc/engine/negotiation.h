@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "engine/agreement_cache.h"
+#include "engine/rank_set.h"
 #include "hvd.h"
 #include "wire/messages.h"
 
@@ -54,6 +55,8 @@ class Negotiation {
   void request(int rank, wire::Request request, Time now);
   // The same by cache id.
   void cached(int rank, uint32_t id, Time now);
+  // The same of several ranks.
+  void votes(const RankSet& ranks, const wire::Vote& vote, Time now);
   // The answer to a question: what the rank meant by an id that is forgotten.
   void resent(int rank, uint32_t id, wire::Request request, Time now);
   // Who must be asked to send which request whole, since the last call.
@@ -84,6 +87,10 @@ class Negotiation {
   bool has_votes() const { return !votes_.empty(); }
 
  private:
+  struct Members {
+    Ranks ranks;
+    RankSet set;  // the same
+  };
   struct Vote {
     uint64_t number = 0;  // in order of arrival
     int32_t process_set = 0;
@@ -94,7 +101,7 @@ class Negotiation {
     Time since{}, latest{};  // of the first and the last vote
     int count = 0;
     int last_rank = 0;
-    std::vector<uint8_t> voted;                        // [member]
+    RankSet voted;
     AgreementPtr cached;                               // what the cached votes refer to
     std::vector<std::unique_ptr<wire::Request>> full;  // [member], empty while all votes are cached ones
   };
@@ -118,9 +125,12 @@ class Negotiation {
 
   void count(int rank, wire::Request request, Time now);
   void count(int rank, const AgreementCache::Entry& entry, Time now);
+  bool count_together(const RankSet& ranks, const wire::Vote& vote, Time since, Time now);
   void count_waiting(int rank, Time now);
   void wait(int rank, Waiting waiting);
-  Vote* vote_for(int rank, const wire::Request& request, const std::string& key, Time now, size_t* member);
+  Vote* vote_for(int rank, const wire::Request& request, const std::string& key, Time now);
+  Vote& pending(const wire::Request& request, const std::string& key, const Members& members, Time now);
+  Members members(std::vector<int> ranks) const;
   std::vector<const Vote*> by_arrival() const;
   Stalled describe(const Vote& vote, Time now) const;
   bool complete(const Vote& vote) const;
@@ -137,12 +147,13 @@ class Negotiation {
 
   const hvd_knobs knobs_;
   int64_t fusion_threshold_;
-  std::map<int32_t, Ranks> sets_;
+  std::map<int32_t, Members> sets_;
   std::vector<uint8_t> joined_;
   int joined_count_ = 0;
   std::unordered_map<std::string, Vote> votes_;
   uint64_t next_number_ = 0;
   std::vector<std::deque<Waiting>> waiting_;  // [rank]; the first one has been asked for
+  int ranks_waiting_ = 0;                     // those with any
   std::vector<Question> questions_;
   std::deque<Ready> ready_;
   AgreementCache cache_;

@@ -117,25 +117,22 @@ void Control::count(size_t branch, const Frame& frame) {
   wire::Message message;
   require(open_frame(branches_[0][branch], size_, &data, &size, &ranks, &message),
           "rank 0 received a malformed frame");
-  auto one = [&](int rank, uint32_t id, const wire::Request* request) {
-    machine_.spend(machine_.costs().vote);
-    if (request != nullptr) {
-      negotiation_.request(rank, *request, time());
-    } else {
-      negotiation_.cached(rank, id, time());
+  const Costs& costs = machine_.costs();
+  if (message.type == MessageType::kVotes) {
+    for (const wire::Vote& vote : message.votes) {
+      machine_.spend(vote.request ? costs.vote * ranks.count() : costs.votes + costs.votes_rank * size_);
+      negotiation_.votes(ranks, vote, time());
     }
-  };
-  if (message.type != MessageType::kVotes)
-    return ranks.each([&](int rank) {
-      one(rank, message.id, message.type == MessageType::kCached ? nullptr : &message.request);
-    });
-  for (const wire::Vote& vote : message.votes) {
-    const wire::Request* request = vote.request ? &*vote.request : nullptr;
-    ranks.each([&](int rank) {
-      if (rank != vote.last) one(rank, vote.id, request);
-    });
-    one(vote.last, vote.id, request);
+    return;
   }
+  ranks.each([&](int rank) {
+    machine_.spend(costs.vote);
+    if (message.type == MessageType::kCached) {
+      negotiation_.cached(rank, message.id, time());
+    } else {
+      negotiation_.request(rank, message.request, time());
+    }
+  });
 }
 
 // A rank has taken all that had arrived.

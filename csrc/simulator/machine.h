@@ -25,7 +25,9 @@ struct Costs {
   double copy_byte = 1 / 5e9;      // a rank's processor, for what it sends or receives
   double memory_byte = 1 / 200e9;  // a host's memory
   double submit = 2e-6;            // a call of the program
-  double vote = 200e-9;            // a rank's vote, where it is counted
+  double vote = 200e-9;            // a rank's vote, where it is counted by itself
+  double votes = 70e-9;            // those of several ranks that are counted together, and
+  double votes_rank = 0.042e-9;    // for each rank of the world
   int processors = 8;              // of a host, or
   bool one_machine = false;        // of all hosts together
 };

@@ -39,6 +39,8 @@ Settings settings_from(int count, char** words) {
                {"memory_byte", costs.memory_byte},
                {"submit", costs.submit},
                {"vote", costs.vote},
+               {"votes", costs.votes},
+               {"votes_rank", costs.votes_rank},
                {"processors", costs.processors},
                {"one_machine", 0}};
   for (int i = 1; i < count; ++i) {
@@ -64,6 +66,8 @@ Costs costs_from(const Settings& settings) {
   costs.memory_byte = settings.at("memory_byte");
   costs.submit = settings.at("submit");
   costs.vote = settings.at("vote");
+  costs.votes = settings.at("votes");
+  costs.votes_rank = settings.at("votes_rank");
   costs.processors = static_cast<int>(settings.at("processors"));
   costs.one_machine = settings.at("one_machine") != 0;
   return costs;

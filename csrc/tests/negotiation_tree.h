@@ -100,7 +100,7 @@ class Tree {
   int parent(int rank) const { return parents_[static_cast<size_t>(rank)]; }
 
   // A message goes one step: from this rank to where it talks to, or between it and the rank above. What
-  // reaches rank 0 is counted(rank, type, id, request or nullptr). False if there is none.
+  // reaches rank 0 is counted(ranks, type, vote). False if there is none.
   template <typename Counted>
   bool deliver(Rank& rank, Counted counted) {
     const auto number = static_cast<size_t>(rank.number);
@@ -227,21 +227,16 @@ class Tree {
     hvd::wire::Message message;
     REQUIRE(hvd::open_frame(from, size_, &data, &size, &ranks, &message));
     if (message.type != MessageType::kVotes) {
-      const bool whole_is_there =
-          message.type == MessageType::kRequest || message.type == MessageType::kResent;
-      const Request* whole = whole_is_there ? &message.request : nullptr;
-      return ranks.each([&](int rank) { counted(rank, message.type, message.id, whole); });
+      hvd::wire::Vote vote;
+      vote.id = message.id;
+      ranks.each([&](int rank) { vote.last = rank; });
+      if (message.type == MessageType::kRequest || message.type == MessageType::kResent)
+        vote.request = message.request;
+      return counted(ranks, message.type, vote);
     }
     for (const hvd::wire::Vote& vote : message.votes) {
       counts.combined += ranks.count() > 1;
-      auto one = [&](int rank) {
-        counted(rank, vote.request ? MessageType::kRequest : MessageType::kCached, vote.id,
-                vote.request ? &*vote.request : nullptr);
-      };
-      ranks.each([&](int rank) {
-        if (rank != vote.last) one(rank);
-      });
-      one(vote.last);
+      counted(ranks, MessageType::kVotes, vote);
     }
   }
 

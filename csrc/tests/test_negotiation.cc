@@ -396,4 +396,64 @@ TEST(joined_ranks_are_missing_only_where_they_must_vote) {
   CHECK(stalled[1].name == "add" && stalled[1].missing == (std::vector<int>{1, 2}));
 }
 
+// Votes that came together are counted as those ranks' own, one after the other.
+TEST(votes_of_many_ranks_count_as_theirs) {
+  constexpr auto kSecond = std::chrono::seconds(1);
+  Negotiation together = make_negotiation(5), one_by_one = make_negotiation(5);
+  for (Negotiation* each : {&together, &one_by_one}) {
+    from_all(*each, 5, allreduce("x"));
+    const uint32_t id = each->release(kIdle)[0].operation.items[0].fresh->id;
+    hvd::wire::Vote vote;
+    vote.id = id;
+    vote.last = 1;
+    vote.waited_ns = 2'000'000'000;
+    hvd::RankSet ranks(5);
+    for (int rank : {1, 2, 4}) ranks.add(rank);
+    const auto now = kStart + 10 * kSecond;
+    each->cached(3, id, kStart + 9 * kSecond);
+    if (each == &together) {
+      each->votes(ranks, vote, now);
+      each->votes(ranks, vote, now + kSecond);  // again: nobody is counted twice
+    } else {
+      for (int rank : {2, 4}) each->cached(rank, id, now - 2 * kSecond);
+      each->cached(1, id, now);
+    }
+    const auto waits = each->stalled(now + kSecond, 0);
+    CHECK(waits.size() == 1 && waits[0].missing == std::vector<int>{0} && waits[0].seconds == 3);
+    CHECK(waits[0].ready == (std::vector<int>{1, 2, 3, 4}));
+    CHECK(!each->has_ready());
+    hvd::wire::Vote own = vote;
+    own.last = 0;
+    own.waited_ns = 0;
+    hvd::RankSet zero(5);
+    zero.add(0);
+    if (each == &together) {
+      each->votes(zero, own, now + 4 * kSecond);
+    } else {
+      each->cached(0, id, now + 4 * kSecond);
+    }
+    CHECK(each->has_ready());
+    CHECK(each->late()[0].times == 1 && each->late()[0].cost == 6 * kSecond);
+  }
+}
+
+TEST(votes_of_many_ranks_are_looked_at_one_by_one_where_they_differ) {
+  Negotiation negotiation = make_negotiation(4);
+  negotiation.request(0, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}), kStart);
+  for (int rank : {1, 2, 3}) negotiation.request(rank, simple(HVD_ADD_PROCESS_SET, "add", {1, 2}), kStart);
+  negotiation.release(kIdle);
+  for (int rank : {1, 2}) negotiation.request(rank, allreduce("some", 4, DataType::kFloat32, 1), kStart);
+  hvd::wire::Vote vote;
+  vote.id = negotiation.release(kIdle)[0].operation.items[0].fresh->id;
+  vote.last = 3;
+  hvd::RankSet ranks(4);
+  for (int rank : {1, 2, 3}) ranks.add(rank);
+  negotiation.votes(ranks, vote, kStart);
+  const auto releases = negotiation.release(kIdle);
+  CHECK(releases.size() == 2);
+  for (const auto& release : releases)
+    CHECK(release.operation.code == HVD_OK ? *release.ranks == (std::vector<int>{1, 2})
+                                           : *release.ranks == std::vector<int>{3});
+}
+
 int main(int argc, char** argv) { return check::run_all(argc, argv); }

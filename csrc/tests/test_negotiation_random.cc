@@ -165,54 +165,66 @@ class Sequence {
 
   // A message goes one step.
   bool deliver(Rank& rank) {
-    return tree_.deliver(rank, [this](int number, MessageType type, uint32_t id, const Request* whole) {
-      count(number, type, id, whole);
-    });
+    return tree_.deliver(rank, [this](const hvd::RankSet& ranks, MessageType type,
+                                      const hvd::wire::Vote& vote) { count(ranks, type, vote); });
   }
 
-  // A vote reaches the coordinator.
-  void count(int number, MessageType type, uint32_t id, const Request* whole) {
-    Rank& rank = ranks_[static_cast<size_t>(number)];
+  // Votes reach the coordinator.
+  void count(const hvd::RankSet& ranks, MessageType type, const hvd::wire::Vote& vote) {
+    std::vector<int> in_order;  // the last one to vote comes last
+    ranks.each([&](int rank) {
+      if (rank != vote.last) in_order.push_back(rank);
+    });
+    in_order.push_back(vote.last);
     if (type == MessageType::kShutdown) {
-      for (const auto& entry : rank.pending) REQUIRE(entry.second->arrived);
+      for (int rank : in_order)
+        for (const auto& entry : ranks_[static_cast<size_t>(rank)].pending) REQUIRE(entry.second->arrived);
       shutdown_arrived_ = true;
       return;
     }
-    const Request& meant = whole != nullptr ? *whole : announced_.at(id).common;
-    auto pending = rank.pending.find({meant.process_set, meant.name});
-    REQUIRE(pending != rank.pending.end());
-    Submission* submission = pending->second;
-    REQUIRE(whole != nullptr ? same(*whole, submission->request) : submission->sent_as == id);
-    submission->arrived = true;
-    say("#%d of rank %d arrives%s", submission->number, rank.number,
-        type == MessageType::kResent ? " whole" : "");
-    auto& arrived = arrived_[static_cast<size_t>(rank.number)];
-    if (type == MessageType::kResent) {
-      for (auto& entry : arrived)
-        if (entry.first == submission) entry.second = true;
-      negotiation_.resent(rank.number, id, *whole, {});
+    for (int rank : in_order) arrive(ranks_[static_cast<size_t>(rank)], type, vote);
+    if (type == MessageType::kVotes) {
+      negotiation_.votes(ranks, vote, {});
+    } else if (type == MessageType::kResent) {
+      negotiation_.resent(vote.last, vote.id, *vote.request, {});
+    } else if (type == MessageType::kCached) {
+      negotiation_.cached(vote.last, vote.id, {});
     } else {
-      arrived.push_back({submission, true});
-      if (whole == nullptr) {
-        negotiation_.cached(rank.number, id, {});
-      } else {
-        negotiation_.request(rank.number, *whole, {});
-      }
+      negotiation_.request(vote.last, *vote.request, {});
     }
     for (const auto& question : negotiation_.take_questions()) {
-      REQUIRE(question.rank == rank.number && negotiation_.remembered(question.id) == nullptr);
+      REQUIRE(ranks.has(question.rank) && negotiation_.remembered(question.id) == nullptr);
       say("rank %d is asked what id %u was", question.rank, question.id);
+      auto& arrived = arrived_[static_cast<size_t>(question.rank)];
       auto asked = std::find_if(arrived.begin(), arrived.end(), [&](const auto& entry) {
         return entry.second && entry.first->sent_as == question.id;
       });
       REQUIRE(asked != arrived.end());
       asked->second = false;
-      tree_.send_to({rank.number}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
+      tree_.send_to({question.rank}, true, hvd::wire::encode_id(MessageType::kResend, question.id));
     }
     // Votes count in the order in which the rank sent them.
-    for (; !arrived.empty() && arrived.front().second; arrived.pop_front())
-      reference_.vote(arrived.front().first);
+    for (int rank : in_order) {
+      auto& arrived = arrived_[static_cast<size_t>(rank)];
+      for (; !arrived.empty() && arrived.front().second; arrived.pop_front())
+        reference_.vote(arrived.front().first);
+    }
     if (random_.one_in(16)) check_stalled();
+  }
+
+  void arrive(Rank& rank, MessageType type, const hvd::wire::Vote& vote) {
+    const Request& meant = vote.request ? *vote.request : announced_.at(vote.id).common;
+    auto pending = rank.pending.find({meant.process_set, meant.name});
+    REQUIRE(pending != rank.pending.end());
+    Submission* submission = pending->second;
+    REQUIRE(vote.request ? same(*vote.request, submission->request) : submission->sent_as == vote.id);
+    submission->arrived = true;
+    say("#%d of rank %d arrives%s", submission->number, rank.number,
+        type == MessageType::kResent ? " whole" : "");
+    auto& arrived = arrived_[static_cast<size_t>(rank.number)];
+    if (type != MessageType::kResent) return arrived.push_back({submission, true});
+    for (auto& entry : arrived)
+      if (entry.first == submission) entry.second = true;
   }
 
   void release(const std::vector<uint8_t>& busy) {
