@@ -116,9 +116,7 @@ class Training:
 
     def ended(self, name: str) -> str:
         """How the last process of a slot, as `localhost[0]`, has ended."""
-        found = re.findall(
-            rf"^horovodrun: {re.escape(name)} ((?:exited|was ended).*)$", self.output, re.MULTILINE
-        )
+        found = re.findall(rf"^horovodrun: {re.escape(name)} ((?:exited|was) .*)$", self.output, re.MULTILINE)
         assert found, f"nothing is known of the end of {name}"
         return str(found[-1])
 

@@ -232,11 +232,13 @@ class ElasticJob(ElasticAgents):
             if worker.host == host and worker.phase in PRESENT:
                 self._server.worker_ended(worker.id, f"{worker.name} was lost with its host")
                 self._notices.drop(worker.id)
+                self._verbose(f"{worker.name} was lost with its host")
         if asked:
             self._apply(changes.agent_ended, host)
         else:
-            if not self._stopping:
+            if why:  # none: it was still being connected to when the job ended
                 self._say("stderr", f"host {host}: {why}")
+            if not self._stopping:
                 members = [self._state.workers[number] for number in self._state.members]
                 ranks = [each.rank for each in members if each.host == host and each.phase in PRESENT]
                 self._log.add("host_lost", host=host, ranks=ranks, reason=why)
