@@ -255,6 +255,18 @@ def test_cooldown() -> None:
     assert model.state.hosts["b"].blacklisted == 1
 
 
+def test_a_host_that_comes_back_is_the_youngest() -> None:
+    """Rank 0 stays where the state is, and survivors keep their ranks."""
+    model = Model(start=2, least=1, cooldown=(1, 100)).begin(a=1, b=1)
+    model.exit("a[0]", 1).enlist(["b[0]"], commit=1, rolled_back=True).finish_leaving()
+    assert model.world == ["b[0]"]
+    model.discover(a=1, b=1, c=1).enlist(["c[0]"]).step(1.5).enlist(["b[0]"], commit=2)
+    assert model.world == ["b[0]", "c[0]"]
+    model.step(1.0).enlist(["a[0]"]).enlist(["b[0]", "c[0]"], commit=3)
+    assert model.world == ["b[0]", "c[0]", "a[0]"]
+    assert model.decisions[-1].source == 0
+
+
 def test_another_machine_with_the_same_name() -> None:
     model = Model(agents=False, start=1, least=1, cooldown=(1, 100)).discover(a=1)
     model.apply(changes.agent_ready, "a", "boot 1")

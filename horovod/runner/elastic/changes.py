@@ -249,6 +249,10 @@ def tick(now: float, state: State) -> State:
     """Time has passed: what depends on nothing else."""
     cooldown = state.limits.cooldown
     for host in list(state.hosts.values()):
+        if 0 < host.not_before <= now:
+            # As one that was away: behind those that were there, so that rank 0 stays where it is.
+            host = replace(host, not_before=0.0, failed_at=host.not_before, order=state.next_order)
+            state = replace(_put(state, host), next_order=state.next_order + 1)
         if (
             cooldown is not None
             and host.blacklisted
