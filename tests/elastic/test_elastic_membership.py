@@ -105,6 +105,19 @@ def test_accused(silent: bool, seconds: float) -> None:
     assert "b[1]: silent" in model.decisions[-1].reason
 
 
+def test_who_is_left_is_stopped() -> None:
+    """Nobody accuses it: the others have ended. One that answers is busy, and may take its time."""
+    model = Model(start=2, least=1, elastic_timeout=60).discover(a=1, b=1)
+    model.enlist(["a[0]", "b[0]"], why="it has just started")
+    model.exit("b[0]", 1)
+    assert model.decision.waiting == "rank 0 (a[0])" and model.decision.look_again == model.now + 60
+    model.step(50).apply(changes.heard, model.worker("a[0]").id).step(50)
+    assert model.worker("a[0]").phase is Phase.ACTIVE
+    model.step(11)
+    assert dict(model.decisions[-2].condemn) == {1: "did not react"}
+    assert model.decision.stop is not None and model.decision.stop.code == 1
+
+
 def test_broken_link() -> None:
     """Two live hosts that accuse each other: the younger one goes, and the pair is named."""
     model = Model(start=2, least=1).begin(a=1, b=1)

@@ -66,6 +66,7 @@ class Worker:
     commit: int = -1  # of its state; -1: has none
     rolled_back: bool = False
     accused: float = math.inf  # when it counts as dead if it does not come
+    heard: float = -math.inf  # when it last answered the launcher
     why: str = ""
 
     @property
