@@ -8,6 +8,7 @@ import pytest
 from elastic_model import Model
 
 from horovod.runner.elastic import changes
+from horovod.runner.elastic.generation import waiting
 from horovod.runner.elastic.state import LIVING, Agent, Phase
 from horovod.runner.elastic.worker import HostUpdateResult
 
@@ -44,6 +45,21 @@ def test_too_few_slots_are_left_when_one_has_finished() -> None:
     model.step(10.5)
     stop = model.decision.stop
     assert stop is not None and stop.code == 1 and "Timed out waiting for minimum" in stop.text
+
+
+def test_what_is_waited_for_is_said() -> None:
+    """At the start, too, where nothing limits the time that a program takes until it calls init()."""
+    model = Model(start=4, least=2).discover(a=2)
+    assert waiting(model.state, model.decision) == (130, "the job waits for 4 slots, of which 2 are there")
+    model.discover(a=2, b=2).enlist(["a[0]", "a[1]", "b[0]"])
+    assert waiting(model.state, model.decision) == (130, "3 ranks wait for b[1]")
+    model.enlist(["b[1]"])
+    assert waiting(model.state, model.decision)[0] == math.inf
+    model.exit("b[1]", 1)
+    text = "another rank has ended; the job waits for rank 0 (a[0]), rank 1 (a[1])"
+    assert waiting(model.state, model.decision) == (105, text)
+    model.enlist(["a[0]"])
+    assert waiting(model.state, model.decision) == (105, "1 rank waits for rank 1 (a[1])")
 
 
 def test_hopeless_start() -> None:

@@ -45,7 +45,9 @@ def waiting(state: State, decision: Decision) -> tuple[float, str]:
     ranks = [worker.since for worker in state.workers.values() if worker.phase is phase]
     if not decision.waiting:
         return math.inf, ""
-    who = f"{len(ranks)} ranks wait" if ranks else alone
+    who = alone
+    if ranks:
+        who = f"{len(ranks)} ranks wait" if len(ranks) > 1 else "1 rank waits"
     return min(ranks, default=since) + patience, f"{who} for {decision.waiting}"
 
 
