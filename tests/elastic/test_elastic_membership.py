@@ -134,6 +134,15 @@ def test_who_is_left_is_stopped() -> None:
     assert model.decision.stop is not None and model.decision.stop.code == 1
 
 
+def test_who_is_left_when_others_have_finished_may_take_its_time() -> None:
+    """Nobody is asked for a new world any more."""
+    model = Model(start=3, least=1, elastic_timeout=60).begin(a=1, b=1, c=1)
+    model.exit("a[0]", 0).exit("b[0]", 1).step(1000)
+    assert model.worker("c[0]").phase is Phase.ACTIVE and not model.decision.waiting
+    model.exit("c[0]", 0)
+    assert model.decision.stop is not None and model.decision.stop.code == 1
+
+
 def test_broken_link() -> None:
     """Two live hosts that accuse each other: the younger one goes, and the pair is named."""
     model = Model(start=2, least=1).begin(a=1, b=1)

@@ -286,7 +286,7 @@ def bereft_since(state: State) -> float:
     """Since when a member has ended of which no other one has heard, as nobody asks for a new
     world; infinity: none has.
     """
-    if any(worker.phase is Phase.ENLISTED for worker in state.workers.values()):
+    if state.finished or any(worker.phase is Phase.ENLISTED for worker in state.workers.values()):
         return math.inf
     members = [state.workers[number] for number in state.members]
     return min((worker.since for worker in members if worker.phase is Phase.FAILED), default=math.inf)
