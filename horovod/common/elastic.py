@@ -42,6 +42,14 @@ def source_rank() -> int:
     return 0 if assignment is None else assignment.source
 
 
+def _from_source(bcast_object: Callable[..., Any], value: Any, *args: Any, **kwargs: Any) -> Any:
+    """bcast_object() from the rank that has the newest commit: rank 0 may have joined just now."""
+    source = source_rank()
+    if source == 0 or args or kwargs:
+        return bcast_object(value, *args, **kwargs)
+    return broadcast_object(value, source)
+
+
 def _dealt_with() -> int:
     """The number of the last notice that led to the present world."""
     assignment = elastic_world.assignment()
@@ -57,7 +65,8 @@ class State:
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         """`bcast_object`: hvd.broadcast_object, `get_rank`: hvd.rank."""
-        self._bcast_object = bcast_object
+        # For sync(), also that of a class of the user's own.
+        self._bcast_object = functools.partial(_from_source, bcast_object)
         self._rank = get_rank
         self._host_messages: queue.Queue[tuple[int, HostUpdateResult]] = queue.Queue()
         self._last_updated_timestamp = 0
@@ -224,8 +233,7 @@ class ObjectState(State):
         if not own:
             return
         source = source_rank()
-        # The function of the user takes rank 0's value.
-        received = self._bcast_object(own) if source == 0 else broadcast_object(own, source)
+        received = self._bcast_object(own)
         if self._rank() == source:
             return
         if received.keys() != own.keys():

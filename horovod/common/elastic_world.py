@@ -120,6 +120,8 @@ class _Notices:
     def on_message(self, message: Message) -> None:
         if message.get("type") == "ending":
             preemption.job_is_ending()
+        if message.get("type") == "ping":
+            report({"type": "pong"})
         if message.get("type") != "hosts_updated":
             return
         left = message.get("deadline")

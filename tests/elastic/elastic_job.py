@@ -116,9 +116,7 @@ class Training:
 
     def ended(self, name: str) -> str:
         """How the last process of a slot, as `localhost[0]`, has ended."""
-        found = re.findall(
-            rf"^horovodrun: {re.escape(name)} ((?:exited|was ended).*)$", self.output, re.MULTILINE
-        )
+        found = re.findall(rf"^horovodrun: {re.escape(name)} ((?:exited|was) .*)$", self.output, re.MULTILINE)
         assert found, f"nothing is known of the end of {name}"
         return str(found[-1])
 
@@ -139,7 +137,7 @@ class Training:
         assert len(ends) == ends[0]["size"], "all members of the last world come to the end"
         if self.framework == "tensorflow":
             assert all(note["traces"] <= 1 for note in ends), "the step is traced once in each process"
-        if self.framework == "keras":
+        if self.framework == "keras" and "until_size" not in self.plan:
             assert {note["epochs"] for note in ends} == {self.plan.get("epochs", 3)}
 
     def check_nothing_was_repeated(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from elastic_model import Model
 
 from horovod.runner.elastic import changes
+from horovod.runner.elastic.generation import waiting
 from horovod.runner.elastic.state import LIVING, Agent, Phase
 from horovod.runner.elastic.worker import HostUpdateResult
 
@@ -44,6 +45,21 @@ def test_too_few_slots_are_left_when_one_has_finished() -> None:
     model.step(10.5)
     stop = model.decision.stop
     assert stop is not None and stop.code == 1 and "Timed out waiting for minimum" in stop.text
+
+
+def test_what_is_waited_for_is_said() -> None:
+    """At the start, too, where nothing limits the time that a program takes until it calls init()."""
+    model = Model(start=4, least=2).discover(a=2)
+    assert waiting(model.state, model.decision) == (130, "the job waits for 4 slots, of which 2 are there")
+    model.discover(a=2, b=2).enlist(["a[0]", "a[1]", "b[0]"])
+    assert waiting(model.state, model.decision) == (130, "3 ranks wait for b[1]")
+    model.enlist(["b[1]"])
+    assert waiting(model.state, model.decision)[0] == math.inf
+    model.exit("b[1]", 1)
+    text = "another rank has ended; the job waits for rank 0 (a[0]), rank 1 (a[1])"
+    assert waiting(model.state, model.decision) == (105, text)
+    model.enlist(["a[0]"])
+    assert waiting(model.state, model.decision) == (105, "1 rank waits for rank 1 (a[1])")
 
 
 def test_hopeless_start() -> None:
@@ -103,6 +119,28 @@ def test_accused(silent: bool, seconds: float) -> None:
     assert model.world == ["a[0]", "a[1]"], "b[0] is ended with its host"
     assert [each.code for each in model.state.failures] == []
     assert "b[1]: silent" in model.decisions[-1].reason
+
+
+def test_who_is_left_is_stopped() -> None:
+    """Nobody accuses it: the others have ended. One that answers is busy, and may take its time."""
+    model = Model(start=2, least=1, elastic_timeout=60).discover(a=1, b=1)
+    model.enlist(["a[0]", "b[0]"], why="it has just started")
+    model.exit("b[0]", 1)
+    assert model.decision.waiting == "rank 0 (a[0])" and model.decision.look_again == model.now + 60
+    model.step(50).apply(changes.heard, model.worker("a[0]").id).step(50)
+    assert model.worker("a[0]").phase is Phase.ACTIVE
+    model.step(11)
+    assert dict(model.decisions[-2].condemn) == {1: "did not react"}
+    assert model.decision.stop is not None and model.decision.stop.code == 1
+
+
+def test_who_is_left_when_others_have_finished_may_take_its_time() -> None:
+    """Nobody is asked for a new world any more."""
+    model = Model(start=3, least=1, elastic_timeout=60).begin(a=1, b=1, c=1)
+    model.exit("a[0]", 0).exit("b[0]", 1).step(1000)
+    assert model.worker("c[0]").phase is Phase.ACTIVE and not model.decision.waiting
+    model.exit("c[0]", 0)
+    assert model.decision.stop is not None and model.decision.stop.code == 1
 
 
 def test_broken_link() -> None:
@@ -253,6 +291,18 @@ def test_cooldown() -> None:
     model.enlist(["a[0]", "a[1]"], commit=3, rolled_back=True).finish_leaving()
     model.step(500)
     assert model.state.hosts["b"].blacklisted == 1
+
+
+def test_a_host_that_comes_back_is_the_youngest() -> None:
+    """Rank 0 stays where the state is, and survivors keep their ranks."""
+    model = Model(start=2, least=1, cooldown=(1, 100)).begin(a=1, b=1)
+    model.exit("a[0]", 1).enlist(["b[0]"], commit=1, rolled_back=True).finish_leaving()
+    assert model.world == ["b[0]"]
+    model.discover(a=1, b=1, c=1).enlist(["c[0]"]).step(1.5).enlist(["b[0]"], commit=2)
+    assert model.world == ["b[0]", "c[0]"]
+    model.step(1.0).enlist(["a[0]"]).enlist(["b[0]", "c[0]"], commit=3)
+    assert model.world == ["b[0]", "c[0]", "a[0]"]
+    assert model.decisions[-1].source == 0
 
 
 def test_another_machine_with_the_same_name() -> None:

@@ -149,6 +149,24 @@ def test_launcher_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: job.family() == [], 30, "something is left")
 
 
+def test_an_agent_that_dies_at_the_end_is_told() -> None:
+    """Nobody else can say how its ranks have ended."""
+    stays = "trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"
+    job = Launcher(*TWO, "--verbose", "--term-grace-period", "3", "sh", "-c", stays)
+    job.wait_for(2, "ready")
+    job.process.terminate()
+    job.wait_for(2, "told")
+    agent = job.agent()
+    agent.kill()
+    result = job.finish()
+    assert result.returncode == 128 + signal.SIGTERM
+    (host,) = re.findall(r"^horovodrun: host (\S+): its agent was ended by signal 9", result.stderr, re.M)
+    assert f"horovodrun: {host}[0] was lost with its host\n" in result.stderr
+    (other,) = {"localhost", "127.0.0.1"} - {host}
+    assert re.search(rf"^horovodrun: {re.escape(other)}\[0\] was ended by signal 9", result.stderr, re.M)
+    assert job.family() == []
+
+
 def test_words_of_a_worker_that_was_forgotten(capfd: pytest.CaptureFixture[str]) -> None:
     """Whoever holds its pipe may write when its host has long been taken away."""
     console = Console()

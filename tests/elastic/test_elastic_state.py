@@ -87,6 +87,24 @@ def test_sync_sends_what_was_reached_and_saves_it() -> None:
     assert state.batch == 8
 
 
+def test_a_state_of_the_users_own_gets_the_newest_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its function would send what rank 0 has, which may be a process that has just joined."""
+
+    class Own(State):
+        epoch = 0
+
+        def sync(self) -> None:
+            self.epoch = self._bcast_object(self.epoch)
+
+    state = Own(lambda value: "of rank 0", lambda: 0)
+    state.sync()
+    assert state.epoch == "of rank 0"
+    monkeypatch.setattr(elastic, "source_rank", lambda: 2)
+    monkeypatch.setattr(elastic, "broadcast_object", lambda value, root: f"of rank {root}")
+    state.sync()
+    assert state.epoch == "of rank 2"
+
+
 def test_a_state_with_other_attributes_is_an_error() -> None:
     state = ObjectState(lambda value: {"epoch": 1, "lr": 2}, lambda: 1, epoch=0)
     with pytest.raises(ValueError, match=r"\['epoch', 'lr'\].*\['epoch'\].*same program"):

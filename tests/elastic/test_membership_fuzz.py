@@ -125,6 +125,7 @@ def _check_waiting(model: Model, name: str) -> None:
     if decision.look_again < math.inf:
         assert decision.look_again > model.now, name
         return
+    assert changes.bereft_since(state) == math.inf, f"{name}: who is left may be stopped"
     moving = any(
         each.phase in (Phase.SPAWNED, Phase.ACTIVE, Phase.CONDEMNED, Phase.LEAVING)
         for each in state.workers.values()

@@ -39,6 +39,31 @@ def test_a_stopped_rank_is_left_behind(tmp_path: Path, victim: int) -> None:
         assert len(ends) == 2 and ends[0]["history"] == [4, 2]
 
 
+WHO_IS_LEFT = "another rank has ended; the job waits for rank 1 (127.0.0.1[0])"
+TWO = ["-np", "2", "--min-np", "1", "-H", f"{A}:1,{B}:1"]
+
+
+def test_the_last_one_is_stopped_and_nobody_is_left_to_notice(tmp_path: Path) -> None:
+    with contextlib.closing(StepsJob(tmp_path, *TWO, "--elastic-timeout", "8")) as job:
+        first, second = job.under_way(2)
+        os.kill(second["pid"], signal.SIGSTOP)
+        os.kill(first["pid"], signal.SIGKILL)
+        assert job.process.wait(60) == 128 + signal.SIGKILL
+        assert WHO_IS_LEFT in job.output
+        assert f"{B}[0] is killed: did not react" in job.output
+
+
+def test_the_last_one_is_busy_and_may_take_its_time(tmp_path: Path) -> None:
+    busy = {"BUSY": "15"}
+    with contextlib.closing(StepsJob(tmp_path, *TWO, "--elastic-timeout", "8", env=busy)) as job:
+        first, second = job.world(2)
+        job.until(lambda: bool(job.notes("busy")), "long work")
+        os.kill(first["pid"], signal.SIGKILL)
+        assert [note["pid"] for note in job.world(1)] == [second["pid"]]
+        assert WHO_IS_LEFT in job.output
+        assert job.end()[0]["history"] == [2, 1]
+
+
 def test_nobody_waits_for_a_newcomer_that_starts_slowly(tmp_path: Path, lag: Lag) -> None:
     """The ranks go on until it is ready, and the change itself takes no second."""
     began = time.monotonic()

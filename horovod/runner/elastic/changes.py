@@ -176,6 +176,12 @@ def committed(now: float, state: State, number: int, commit: int) -> State:
     return replace(state, newest=max(state.newest, commit))
 
 
+def heard(now: float, state: State, number: int) -> State:
+    """A worker lives."""
+    worker = state.workers.get(number)
+    return state if worker is None else _put_worker(state, replace(worker, heard=now))
+
+
 def exited(now: float, state: State, number: int, code: int, what: str, jitter: float) -> State:
     """A worker's process has ended."""
     worker = state.workers.get(number)
@@ -224,7 +230,13 @@ def formed(now: float, state: State, world: Sequence[int], futile: int) -> State
     kept = {number: each for number, each in state.workers.items() if each.phase in PRESENT}
     for rank, number in enumerate(world):
         kept[number] = replace(
-            kept[number], phase=Phase.ACTIVE, generation=generation, rank=rank, since=now, accused=math.inf
+            kept[number],
+            phase=Phase.ACTIVE,
+            generation=generation,
+            rank=rank,
+            since=now,
+            accused=math.inf,
+            why="",
         )
     return tick(
         now,
@@ -249,6 +261,10 @@ def tick(now: float, state: State) -> State:
     """Time has passed: what depends on nothing else."""
     cooldown = state.limits.cooldown
     for host in list(state.hosts.values()):
+        if 0 < host.not_before <= now:
+            # As one that was away: behind those that were there, so that rank 0 stays where it is.
+            host = replace(host, not_before=0.0, failed_at=host.not_before, order=state.next_order)
+            state = replace(_put(state, host), next_order=state.next_order + 1)
         if (
             cooldown is not None
             and host.blacklisted
@@ -264,6 +280,25 @@ def tick(now: float, state: State) -> State:
 def usable(now: float, host: Host) -> bool:
     """Whether ranks may run there."""
     return host.slots > 0 and not host.left and now >= host.not_before and host.agent is not Agent.STOPPING
+
+
+def bereft_since(state: State) -> float:
+    """Since when a member has ended of which no other one has heard, as nobody asks for a new
+    world; infinity: none has.
+    """
+    if state.finished or any(worker.phase is Phase.ENLISTED for worker in state.workers.values()):
+        return math.inf
+    members = [state.workers[number] for number in state.members]
+    return min((worker.since for worker in members if worker.phase is Phase.FAILED), default=math.inf)
+
+
+def unheard_until(state: State, worker: Worker) -> float:
+    """When a member is given up that is left of a world, but neither notices nor answers: it is
+    stopped. One that is only busy answers, and may take its time.
+    """
+    if worker.phase is not Phase.ACTIVE:
+        return math.inf
+    return max(bereft_since(state), worker.heard) + state.limits.elastic_timeout
 
 
 def eligible(now: float, state: State) -> list[tuple[str, int]]:

@@ -3,13 +3,19 @@ functions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horovod._net.frames import Message
+from horovod.runner.elastic import changes
 from horovod.runner.elastic.membership import Decision
 from horovod.runner.elastic.state import Phase, State, Worker
 from horovod.runner.plan.hosts import SlotInfo
+
+# Seconds that ranks wait for others before that is said; at the start hosts may differ in speed
+_PATIENCE = 5.0
+_PATIENCE_AT_START = 30.0
 
 
 def assignment(
@@ -26,6 +32,23 @@ def assignment(
         "sequence": sequence,
         "load": decision.load,
     }
+
+
+def waiting(state: State, decision: Decision) -> tuple[float, str]:
+    """When to say what is waited for, if that goes on, and the line; infinity if nobody waits."""
+    if state.generation:
+        phase, patience, since = Phase.ENLISTED, _PATIENCE, changes.bereft_since(state)
+        alone = "another rank has ended; the job waits"
+    else:
+        phase, patience, since = Phase.STANDBY, _PATIENCE_AT_START, state.short_since or math.inf
+        alone = "the job waits"
+    ranks = [worker.since for worker in state.workers.values() if worker.phase is phase]
+    if not decision.waiting:
+        return math.inf, ""
+    who = alone
+    if ranks:
+        who = f"{len(ranks)} ranks wait" if len(ranks) > 1 else "1 rank waits"
+    return min(ranks, default=since) + patience, f"{who} for {decision.waiting}"
 
 
 def sentence(decision: Decision, generation: int, workers: Sequence[Worker], before: int) -> str:

@@ -19,21 +19,21 @@ from horovod.runner.elastic import changes
 from horovod.runner.elastic.agents import ElasticAgents
 from horovod.runner.elastic.discovery import Complaints, Polling
 from horovod.runner.elastic.events import Events
-from horovod.runner.elastic.generation import assignment, record, sentence
+from horovod.runner.elastic.generation import assignment, record, sentence, waiting
 from horovod.runner.elastic.membership import Decision, Stop, carried_out, membership
 from horovod.runner.elastic.notices import Notices, notices_purpose
 from horovod.runner.elastic.output import WorkerOutput
 from horovod.runner.elastic.places import places
 from horovod.runner.elastic.plan import ElasticPlan
 from horovod.runner.elastic.rendezvous import ElasticRendezvous
-from horovod.runner.elastic.state import LIVING, PRESENT, Phase, State, Worker
+from horovod.runner.elastic.state import LIVING, PRESENT, State, Worker
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
 from horovod.runner.launcher.supervision import KILL_AFTER, Watch
 from horovod.runner.plan.hosts import HostInfo
 
 _RETRY = 0.05  # seconds until a worker that has not read its notices gets the rest
-_PATIENCE = 5.0  # seconds that ranks wait for others before that is said
+_ASK_AGAIN = 5.0  # seconds until those that let the job wait are asked again whether they live
 
 
 class ElasticJob(ElasticAgents):
@@ -205,6 +205,8 @@ class ElasticJob(ElasticAgents):
         kind = message.get("type")
         if kind == "commit":
             self._state = changes.committed(time.monotonic(), self._state, number, int(message["commit"]))
+        elif kind == "pong":
+            self._state = changes.heard(time.monotonic(), self._state, number)
         elif kind == "leaving":
             worker = self._state.workers.get(number)
             if worker is not None and worker.phase in LIVING and not self._state.hosts[worker.host].left:
@@ -232,11 +234,13 @@ class ElasticJob(ElasticAgents):
             if worker.host == host and worker.phase in PRESENT:
                 self._server.worker_ended(worker.id, f"{worker.name} was lost with its host")
                 self._notices.drop(worker.id)
+                self._verbose(f"{worker.name} was lost with its host")
         if asked:
             self._apply(changes.agent_ended, host)
         else:
-            if not self._stopping:
+            if why:  # none: it was still being connected to when the job ended
                 self._say("stderr", f"host {host}: {why}")
+            if not self._stopping:
                 members = [self._state.workers[number] for number in self._state.members]
                 ranks = [each.rank for each in members if each.host == host and each.phase in PRESENT]
                 self._log.add("host_lost", host=host, ranks=ranks, reason=why)
@@ -321,16 +325,19 @@ class ElasticJob(ElasticAgents):
             self._blacklisted(worker.host)
 
     def _mention_waiting(self, now: float, decision: Decision) -> float:
-        """Says once what ranks wait for; returns when to."""
-        waiting = [each.since for each in self._state.workers.values() if each.phase is Phase.ENLISTED]
-        if not waiting or not decision.waiting or self._told_to_wait == self._state.generation:
-            return math.inf
-        due = min(waiting) + _PATIENCE
+        """Says once what is waited for; returns when to."""
+        state = self._state
+        due, text = waiting(state, decision)
         if now < due:
             return due
-        self._told_to_wait = self._state.generation
-        self._say("stderr", f"{len(waiting)} ranks wait for {decision.waiting}")
-        return math.inf
+        if self._told_to_wait != state.generation:
+            self._told_to_wait = state.generation
+            self._say("stderr", text)
+        if changes.bereft_since(state) == math.inf:
+            return math.inf
+        # Are those who have not noticed that a rank has ended busy, or stopped?
+        self._notices.broadcast({"type": "ping"})
+        return now + _ASK_AGAIN
 
     # -- decisions --
 

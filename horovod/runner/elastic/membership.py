@@ -262,6 +262,7 @@ def _silent(now: float, state: State) -> list[Worker]:
         for worker in state.workers.values()
         if (worker.phase in (Phase.ACTIVE, Phase.SPAWNED) and now >= worker.accused)
         or (enlisted and worker.phase in (Phase.ACTIVE, Phase.SPAWNED) and now >= late)
+        or now >= changes.unheard_until(state, worker)
     ]
 
 
@@ -310,10 +311,11 @@ def _world(state: State, slots: Sequence[Slot], gone: set[int]) -> tuple[list[Wo
         if len(wanted) < limits.start:
             return None, f"{limits.start} slots, of which {len(wanted)} are there"
         return (chosen, "") if not missing else (None, _names(missing))
+    absent = _names([f"rank {worker.rank} ({worker.name})" for worker in _absent(state)])
     if not any(worker.phase is Phase.ENLISTED for worker in chosen) and not _only_on_disk(state):
-        return None, ""
-    if absent := _absent(state):
-        return None, _names([f"rank {worker.rank} ({worker.name})" for worker in absent])
+        return None, absent if changes.bereft_since(state) < math.inf else ""
+    if absent:
+        return None, absent
     if len(chosen) < limits.least:
         return None, f"{limits.least} ranks, of which {len(chosen)} are ready"
     starting = [
@@ -452,6 +454,7 @@ def _staffing(
 def _next_look(now: float, state: State) -> float:
     times = [_patience_ends(state)]
     times += [worker.accused for worker in state.workers.values() if worker.phase in LIVING]
+    times += [changes.unheard_until(state, worker) for worker in state.workers.values()]
     times += _leave_until(now, state)
     times += [host.not_before for host in state.hosts.values() if host.slots and host.not_before > now]
     enlisted = [worker.since for worker in state.workers.values() if worker.phase is Phase.ENLISTED]

@@ -41,13 +41,13 @@ class Host:
 
     name: str
     slots: int  # 0: not listed now
-    order: int  # of first sight; a new one after each absence
+    order: int  # of first sight; a new one after each absence, also one that we wanted
     agent: Agent = Agent.NONE
     boot_id: str = ""
     failures: int = 0  # since the last that was forgotten
     blacklisted: int = 0  # how often
     failed_at: float = -math.inf
-    not_before: float = 0.0  # when it may take part again
+    not_before: float = 0.0  # when it may take part again; 0: now
     left: bool = False  # it has said that it goes away; until it has been missing from the list
     why: str = ""  # it is not used
 
@@ -66,6 +66,7 @@ class Worker:
     commit: int = -1  # of its state; -1: has none
     rolled_back: bool = False
     accused: float = math.inf  # when it counts as dead if it does not come
+    heard: float = -math.inf  # when it last answered the launcher
     why: str = ""
 
     @property
