@@ -23,7 +23,8 @@ _HOW = {_core.STACKS_PYTHON: "python", _core.STACKS_SIGNAL: "faulthandler", _cor
 _UNUSABLE = frozenset(
     getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "SEGV", "FPE", "ABRT", "BUS", "ILL")
 )
-_FRAMES = 12  # of each thread
+_FRAMES = 12  # of each thread,
+_OUTER = 4  # among them the outermost: a framework's own may hide the line of the program
 _PATIENCE = 3.0  # seconds, for the stacks of all ranks
 
 _listeners: list[Listener] = []
@@ -71,12 +72,16 @@ def stacks(skip: int | None = None) -> str:
 
 
 def _frames(frame: Any) -> str:
-    places: list[str] = []
-    while frame is not None and len(places) < _FRAMES:
-        code = frame.f_code
-        places.append(f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}")
+    every: list[Any] = []
+    while frame is not None:
+        every.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return " <- ".join(places) + (" <- ..." if frame is not None else "")
+    places = [f"{_short(code.co_filename)}:{line} {code.co_name}" for code, line in every[: _FRAMES - _OUTER]]
+    rest = every[_FRAMES - _OUTER :]
+    if len(rest) > _OUTER:
+        places.append("...")
+    places += [f"{_short(code.co_filename)}:{line} {code.co_name}" for code, line in rest[-_OUTER:]]
+    return " <- ".join(places)
 
 
 def _short(path: str) -> str:

@@ -13,7 +13,21 @@ _FULL = 0.8  # of an interface's speed: headers and other traffic need the rest
 def ms(ns: float) -> str:
     """Milliseconds with as many digits as they are worth."""
     value = ns / 1e6
+    if value < 0.095:
+        return f"{value:.1g}" if value >= 0.0001 else "0"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def counted(number: int, word: str) -> str:
+    """The number and the word, in the plural if need be."""
+    return f"{number} {word}{'s' if number != 1 else ''}"
+
+
+def _bytes(number: float) -> str:
+    unit, divisor = next(
+        each for each in (("MB", 1e6), ("kB", 1e3), ("B", 1)) if number >= each[1] or each[1] == 1
+    )
+    return f"{number / divisor:.3g} {unit}"
 
 
 def sentences(result: Result) -> list[str]:
@@ -21,7 +35,8 @@ def sentences(result: Result) -> list[str]:
     exposed = sum(result.parts[part] for part in PARTS if part != "compute")
     hosts = f", {len(result.hosts)} hosts" if len(result.hosts) > 1 else ""
     lines = [
-        f"{result.count} steps of {ms(result.step)} ms on {len(result.ranks)} ranks{hosts}. Compute "
+        f"{counted(result.count, 'step')} of {ms(result.step)} ms on "
+        f"{counted(len(result.ranks), 'rank')}{hosts}. Compute "
         f"{ms(result.parts['compute'])} ms, exposed communication {ms(exposed)} ms "
         f"({100 * exposed / result.step:.0f} %: late ranks {ms(result.parts['late'])}, transfer "
         f"{ms(result.parts['transfer'])}, control {ms(result.parts['queue'] + result.parts['control'])}), "
@@ -31,14 +46,16 @@ def sentences(result: Result) -> list[str]:
     if found is not None and result.charged[found[0]] > 0.01 * result.step:
         rank = found[0]
         host = next(each.host for each in result.ranks if each.rank == rank)
+        steps = f"{result.last.get(rank, 0)} of {counted(result.count, 'step')}"
         lines.append(
-            f"Rank {rank} ({host}) was last in {result.last.get(rank, 0)} of {result.count} steps; the "
+            f"Rank {rank} ({host}) was last in {steps}; the "
             f"others waited {ms(result.charged[rank])} ms a step for it."
         )
     if result.operations:
         lines.append(
-            f"{result.tensors:.0f} tensors ran in {result.operations:.0f} operations a step, "
-            f"{result.operation_bytes / 1e6:.3g} MB each."
+            f"{counted(round(result.tensors), 'tensor')} ran in "
+            f"{counted(round(result.operations), 'operation')} a step, "
+            f"{_bytes(result.operation_bytes)} each."
         )
     speed = _speed(result)
     if speed:

@@ -13,7 +13,7 @@ from horovod.timeline.advice import advise
 from horovod.timeline.breakdown import PARTS, Result, analyse
 from horovod.timeline.clocks import align
 from horovod.timeline.records import Part
-from horovod.timeline.text import as_json, comparison, sentences, table
+from horovod.timeline.text import as_json, comparison, ms, sentences, table
 from horovod.timeline.trace import build
 
 ONE = [Host("a")] * 4
@@ -87,6 +87,33 @@ def test_ranks_that_are_late_in_turn() -> None:
     result = explained(job)
     assert first_cause(result) == "imbalance"
     assert all(count < 20 for count in result.last.values())
+
+
+def test_two_ranks_that_are_late_by_chance() -> None:
+    """One of the two is last more often, and somewhat longer: that says nothing about it."""
+    late = [1, 0, 1, 1, 0, 1, 0, 1, 1, 0]
+    more = [20 * MS, 25 * MS]
+    job = Job([Host("a")] * 2, compute=lambda rank, step: 40 * MS + (late[step % 10] == rank) * more[rank])
+    result = explained(job)
+    assert result.charged[1] > 0.62 * sum(result.charged.values())
+    assert first_cause(result) == "imbalance"
+    assert "holds the others up" not in "\n".join(sentences(result))
+
+
+def test_a_rank_that_is_late_in_few_steps() -> None:
+    """As one that writes checkpoints."""
+    job = Job(ONE, compute=lambda rank, step: 240 * MS if rank == 0 and step % 10 == 9 else 40 * MS)
+    result = explained(job)
+    assert first_cause(result) == "slow rank"
+    assert "Rank 0 (a) was late in few steps, but then much" in advise(result)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(12_345_678, "12"), (1_234_567, "1.2"), (123_456, "0.12"), (12_345, "0.01"), (1234, "0.001"), (9, "0")],
+)
+def test_times_that_are_short_are_not_none(ns: int, text: str) -> None:
+    assert ms(ns) == text
 
 
 def test_a_loader_that_sleeps() -> None:

@@ -175,11 +175,23 @@ def test_without_a_launcher_it_says_how_to_join_the_parts(
     assert "part of the timeline" not in said
 
 
+def test_another_timeline_within_a_job_is_not_collected(tmp_path: Path) -> None:
+    """The program goes over to a file of its own, whose parts stay where they are."""
+    program = tmp_path / "other.py"
+    program.write_text(
+        "import horovod.numpy as hvd\nhvd.init()\nhvd.barrier()\n"
+        "hvd.start_timeline('own.json')\nhvd.barrier()\nhvd.stop_timeline()\n"
+    )
+    said, _ = run(tmp_path, program=program)
+    (line,) = [line for line in said.splitlines() if "part of the timeline" in line]
+    assert "[0]<stderr>" in line and "own.json -o own.all.json" in line
+
+
 def test_a_job_that_records_nothing(tmp_path: Path) -> None:
     (tmp_path / "t.json.rank7.part").write_bytes(b"of an earlier job")
     result = horovodrun("-np", "1", "--timeline", "t.json", "true", cwd=tmp_path)
     assert result.returncode == 0 and "did the program call hvd.init()?" in result.stderr
-    assert not (tmp_path / "t.json.rank7.part").exists()
+    assert not list(tmp_path.iterdir())  # neither an empty file
 
 
 def test_a_killed_rank_leaves_its_records(tmp_path: Path) -> None:

@@ -45,14 +45,17 @@ def _merged(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str
         contents.update(unpacked(data))
     contents = {name: data for name, data in contents.items() if data}
     if not contents:
+        if timeline.is_file() and not timeline.stat().st_size:
+            timeline.unlink()  # prepare() has made it
         return [f"{timeline}: no rank has recorded anything: did the program call hvd.init()?"]
     worlds = write_merged(contents, timeline, reasons=reasons)
     for path in (*local, *generations_beside(timeline)):
         path.unlink()
     world = longest(worlds)
     several = f" ({len(worlds)} worlds; of the longest:)" if len(worlds) > 1 else ""
+    ranks = text.counted(len(world.traces), "rank")
     lines = [
-        f"timeline of {len(world.traces)} ranks: {timeline} (open it in ui.perfetto.dev){several}",
+        f"timeline of {ranks}: {timeline} (open it in ui.perfetto.dev){several}",
         *world.notes(),
     ]
     try:
