@@ -75,7 +75,7 @@ class Result:
     transport: str = ""
     # Bytes a second, of allreduces that are not small; 0: not known
     bus: float = 0.0  # of a rank, within its host
-    copy: float = 0.0  # what the slowest rank copies at, for comparison
+    copy: float = 0.0  # what a rank of the slowest host copies at, for comparison
     network: float = 0.0  # what a host sends while it exchanges with others
     link: float = 0.0  # what the slowest host's interface could
     network_share: float = 0.0  # of a step, in which that host exchanges with others
@@ -407,7 +407,10 @@ def _median(values: Sequence[tuple[int, int]]) -> float:
 
 
 def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Spans) -> None:
-    result.copy = float(min(trace.copy_speed for trace in traces.values()))
+    # What else runs makes a measurement slower, never quicker.
+    result.copy = float(
+        min(max(each.copy_speed for each in traces.values() if each.host == host) for host in result.hosts)
+    )
     result.link = min(trace.link_speed for trace in traces.values()) / 8
     hosts = len(result.hosts)
     if hosts == 1:

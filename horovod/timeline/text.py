@@ -7,6 +7,7 @@ from typing import Any
 from horovod.timeline.advice import Advice, advise, slowest
 from horovod.timeline.breakdown import PARTS, Result
 
+_DISTURBED = 0.5  # of what operations moved: copying that is slower was measured while something else ran
 _FULL = 0.8  # of an interface's speed: headers and other traffic need the rest
 
 
@@ -81,9 +82,10 @@ def _speed(result: Result) -> str:
         at_limit = result.link and result.network > _FULL * result.link
         return f"Between hosts {result.network / 1e9:.3g} GB/s{best}{full if at_limit else ''}."
     if result.bus and result.copy:
+        beside = f", which copies memory at {result.copy / 1e9:.3g} GB/s"
+        disturbed = result.copy < _DISTURBED * result.bus
         return (
-            f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank, which copies memory at "
-            f"{result.copy / 1e9:.3g} GB/s."
+            f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank{'' if disturbed else beside}."
         )
     return ""
 

@@ -188,6 +188,10 @@ def test_speed_against_memory() -> None:
     assert result.bus == pytest.approx(1.5 * (4 << 20) / 5e-3, rel=0.01)
     assert "moved 1.26 GB/s on each rank, which copies memory at 12 GB/s." in " ".join(sentences(result))
     assert as_json(result)["speed"]["copy"] == 12e9
+    # Something else ran while it was measured.
+    result = explained(Job(ONE, steps=15, speeds={"copy_speed": 160_000_000, "link_speed": 10**9}))
+    (line,) = [line for line in sentences(result) if "Large operations" in line]
+    assert "GB/s on each rank." in line and "copies" not in line
     unknown = explained(Job(ONE, steps=15))
     assert not any("copies memory" in line for line in sentences(unknown))
 

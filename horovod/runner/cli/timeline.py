@@ -17,10 +17,13 @@ _LINES = 5
 
 def prepare(timeline: Path) -> None:
     """Removes what an earlier job has left beside the file. OSError if nothing can be written there."""
-    for path in (*parts_beside(timeline), *generations_beside(timeline)):
-        path.unlink()
-    with open(timeline, "ab"):
-        pass
+    try:
+        for path in (*parts_beside(timeline), *generations_beside(timeline)):
+            path.unlink()
+        with open(timeline, "ab"):
+            pass
+    except OSError as error:
+        raise OSError(f"--timeline {timeline}: {error.strerror}: give a file that can be written") from error
 
 
 def finish(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str] | None = None) -> None:
