@@ -8,6 +8,7 @@ from horovod.timeline.advice import Advice, advise, slowest
 from horovod.timeline.breakdown import PARTS, Result
 
 _DISTURBED = 0.5  # of what operations moved: copying that is slower was measured while something else ran
+_NAME = 80  # characters of a tensor's name that are shown
 _FULL = 0.8  # of an interface's speed: headers and other traffic need the rest
 
 
@@ -90,6 +91,12 @@ def _speed(result: Result) -> str:
     return ""
 
 
+def _shown(name: str) -> str:
+    """A tensor's name on a line of a terminal, whatever is in it."""
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+    return shown if len(shown) <= _NAME else f"{shown[: _NAME - 3]}..."
+
+
 def table(result: Result) -> list[str]:
     """Each rank's mean step, then the operations by size; milliseconds."""
     heads = [*PARTS, "hidden", "CPU", "data"]
@@ -106,7 +113,7 @@ def table(result: Result) -> list[str]:
         ]
     if result.top:
         lines += ["", "waited for longest, ms a step and rank:"]
-        lines += [f"{ms(value):>8}  {name}" for name, value in result.top]
+        lines += [f"{ms(value):>8}  {_shown(name)}" for name, value in result.top]
     return [*lines, "", f"Steps: {result.found_by}; the first {10} do not count."]
 
 

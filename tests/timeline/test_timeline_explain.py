@@ -275,6 +275,12 @@ def test_the_text_the_table_and_the_json_agree() -> None:
     assert set(data["parts"]) == set(PARTS)
 
 
+def test_names_of_tensors_do_not_break_the_table() -> None:
+    job = Job(ONE, names=lambda step, tensor: f"new\nline \x1b[2J {tensor} " + 3000 * "x")
+    lines = [line for line in table(explained(job)) if "new" in line]
+    assert lines and all(line.isprintable() and len(line) < 120 for line in lines)
+
+
 def test_against_another_timeline() -> None:
     before, now = explained(Job(ONE)), explained(Job(ONE, transfer=15 * MS))
     lines = comparison(now, before)
