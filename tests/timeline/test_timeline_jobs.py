@@ -18,7 +18,10 @@ from cluster_job import ClusterJob
 from runner_util import Launcher, horovodrun, wait_until
 from test_timeline_merge import check_nesting
 
+from horovod.runner.agent.timeline_parts import packed
+from horovod.runner.cli import timeline as collecting
 from horovod.timeline.__main__ import main
+from horovod.timeline.files import contents_of
 
 TRAIN = Path(__file__).with_name("train.py")
 
@@ -231,6 +234,44 @@ def test_a_full_disk_costs_messages(tmp_path: Path) -> None:
     assert f"its parts are beside {tmp_path / 't.json'}" in ended.stderr
     json.loads((tmp_path / "t.json").read_text())
     assert main(["explain", str(tmp_path / "t.json")]) in (0, 1)  # whatever is there
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError("no room")])
+def test_a_merge_that_does_not_end_keeps_all_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    problem: BaseException,
+) -> None:
+    """Also those that other hosts have sent, which are nowhere else."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise problem
+
+    timeline = tmp_path / "t.json"
+    run(tmp_path, "--steps", "12")
+    contents, _ = contents_of([timeline])
+    here, there = sorted(contents)
+    (tmp_path / here).write_bytes(contents[here])
+    monkeypatch.setattr(collecting, "write_merged", fail)
+    collecting.finish(timeline, [packed({there: contents[there]})])
+    said = capsys.readouterr().err
+    assert ("interrupted" in said) == isinstance(problem, KeyboardInterrupt)
+    command = shlex.split(said.partition("to join them: ")[2])
+    assert (tmp_path / there).read_bytes() == contents[there]
+    assert main(command[3:]) == 0
+    assert sorted(contents_of([Path(command[-1])])[0]) == [here, there]
+
+
+def test_large_records_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = tmp_path / "t.json"
+    run(tmp_path, "--steps", "12")
+    contents, _ = contents_of([timeline])
+    monkeypatch.setattr(collecting, "_LARGE", 1000)
+    collecting.finish(timeline, [packed(contents)])
+    assert "of records of 2 ranks; Ctrl-C leaves them" in capsys.readouterr().err
 
 
 def test_two_flags_for_one_file(tmp_path: Path) -> None:

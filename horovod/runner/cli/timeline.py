@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ from horovod.timeline.merge import longest
 
 VARIABLE = "_HOROVOD_TIMELINE_COLLECTED"  # tells the ranks that finish() is to come
 _LINES = 5
+_LARGE = 20_000_000  # bytes of records, of which the merge takes so long that it is announced
 
 
 def prepare(timeline: Path) -> None:
@@ -31,22 +34,44 @@ def finish(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str]
 
     ``reasons``: why each generation of an elastic job has come.
 
-    A timeline that can't be merged costs a message, not the exit code of the job.
+    A timeline that can't be merged costs a message, not the exit code of the job. Nor does Ctrl-C,
+    for whom it takes too long.
     """
+    remote: dict[str, bytes] = {}
     try:
-        lines = _merged(timeline, received, reasons)
+        for data in received:
+            remote.update(unpacked(data))
+        lines = _merged(timeline, remote, reasons)
     except (OSError, ValueError) as error:
-        lines = [f"the timeline could not be merged: {error}", f"its parts are beside {timeline}"]
+        lines = [f"the timeline could not be merged: {error}", *_kept(timeline, remote)]
+    except KeyboardInterrupt:
+        lines = ["the timeline is not merged: interrupted", *_kept(timeline, remote)]
     for line in lines:
         print(f"horovodrun: {line}", file=sys.stderr)
 
 
-def _merged(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str] | None) -> list[str]:
+def _kept(timeline: Path, remote: Mapping[str, bytes]) -> list[str]:
+    """Writes what agents have sent beside the file, where those of this host are."""
+    try:
+        for name, data in remote.items():
+            timeline.with_name(name).write_bytes(data)
+    except OSError as error:
+        return [f"its parts are beside {timeline}, but not all of them: {error}"]
+    base, extension = os.path.splitext(timeline)
+    words = ["python", "-m", "horovod.timeline", "merge", str(timeline), "-o", f"{base}.all{extension}"]
+    return [f"its parts are beside {timeline}; to join them: {shlex.join(words)}"]
+
+
+def _merged(timeline: Path, remote: Mapping[str, bytes], reasons: Mapping[int, str] | None) -> list[str]:
     local = parts_beside(timeline)
-    contents = {path.name: path.read_bytes() for path in local}
-    for data in received:
-        contents.update(unpacked(data))
+    contents = {path.name: path.read_bytes() for path in local} | dict(remote)
     contents = {name: data for name, data in contents.items() if data}
+    size = sum(map(len, contents.values()))
+    if size > _LARGE:
+        text_of_size = f"{size / 1e6:.0f} MB of records of {len(contents)} ranks"
+        print(
+            f"horovodrun: {timeline}: merging {text_of_size}; Ctrl-C leaves them as they are", file=sys.stderr
+        )
     if not contents:
         if timeline.is_file() and not timeline.stat().st_size:
             timeline.unlink()  # prepare() has made it
