@@ -271,7 +271,14 @@ def test_large_records_are_announced(
     contents, _ = contents_of([timeline])
     monkeypatch.setattr(collecting, "_LARGE", 1000)
     collecting.finish(timeline, [packed(contents)])
-    assert "of records of 2 ranks; Ctrl-C leaves them" in capsys.readouterr().err
+    assert "of records; Ctrl-C leaves them" in capsys.readouterr().err
+    # The kernel would end the launcher, and what other hosts have sent would be lost.
+    monkeypatch.setattr(collecting, "_available", lambda: 10_000)
+    timeline.unlink()
+    collecting.finish(timeline, [packed(contents)])
+    said = capsys.readouterr().err
+    assert "GB of memory, and 0.0 are available: join them elsewhere" in said and "to join them:" in said
+    assert not timeline.exists() and all((tmp_path / name).exists() for name in contents)
 
 
 def test_two_flags_for_one_file(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import psutil
 
 from horovod.runner.agent.timeline_parts import unpacked
 from horovod.timeline import text
@@ -15,6 +18,7 @@ from horovod.timeline.merge import longest
 
 VARIABLE = "_HOROVOD_TIMELINE_COLLECTED"  # tells the ranks that finish() is to come
 _LINES = 5
+_MEMORY = 10  # bytes for each byte of records while they are merged
 _LARGE = 20_000_000  # bytes of records, of which the merge takes so long that it is announced
 
 
@@ -50,6 +54,14 @@ def finish(timeline: Path, received: Iterable[bytes], reasons: Mapping[int, str]
         print(f"horovodrun: {line}", file=sys.stderr)
 
 
+def _available() -> int:
+    """Bytes of memory; a container's limit, too."""
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return int(free)
+
+
 def _kept(timeline: Path, remote: Mapping[str, bytes]) -> list[str]:
     """Writes what agents have sent beside the file, where those of this host are."""
     try:
@@ -68,10 +80,14 @@ def _merged(timeline: Path, remote: Mapping[str, bytes], reasons: Mapping[int, s
     contents = {name: data for name, data in contents.items() if data}
     size = sum(map(len, contents.values()))
     if size > _LARGE:
-        text_of_size = f"{size / 1e6:.0f} MB of records of {len(contents)} ranks"
-        print(
-            f"horovodrun: {timeline}: merging {text_of_size}; Ctrl-C leaves them as they are", file=sys.stderr
-        )
+        have = f"{size / 1e6:.0f} MB of records"
+        needed, available = _MEMORY * size, _available()
+        if needed > available:
+            raise OSError(
+                f"{have} need some {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} are available: "
+                "join them elsewhere, or have the program call hvd.stop_timeline() after some hundred steps"
+            )
+        print(f"horovodrun: {timeline}: merging {have}; Ctrl-C leaves them as they are", file=sys.stderr)
     if not contents:
         if timeline.is_file() and not timeline.stat().st_size:
             timeline.unlink()  # prepare() has made it
