@@ -27,6 +27,8 @@ _FRAMES = 12  # of each thread,
 _OUTER = 4  # among them the outermost: a framework's own may hide the line of the program
 _PATIENCE = 3.0  # seconds, for the stacks of all ranks
 
+_OWN = frozenset(("hvd-notices", "hvd-feed", "hvd-door"))  # threads that do nothing for the program
+
 _listeners: list[Listener] = []
 
 
@@ -59,13 +61,13 @@ def _inform(listener: Listener, event: dict[str, Any]) -> None:
 
 def stacks(skip: int | None = None) -> str:
     """Where the threads of this process are: a line each, the main thread first, the innermost frame
-    first. `skip` is the identifier of a thread to leave out."""
+    first. Threads of ours that only wait are left out, and that with the identifier `skip`."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     frames = sys._current_frames()
     lines = []
     for ident in sorted(frames, key=lambda each: (each != main, each)):
-        if ident == skip:
+        if ident == skip or names.get(ident) in _OWN:
             continue
         lines.append(f"{names.get(ident, f'thread {ident}')}: " + _frames(frames[ident]))
     return "\n".join(lines)

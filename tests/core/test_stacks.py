@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from horovod.common import observer
@@ -22,9 +23,20 @@ def test_the_line_of_the_program_is_shown_however_deep_the_stack_is() -> None:
     assert places[-1].endswith(("<module>", "_run_module_as_main")), places
 
 
-def test_a_short_stack_is_whole() -> None:
-    import threading
+def test_threads_of_horovod_are_left_out() -> None:
+    """But for loaders of data, which run code of the program."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait, name=name) for name in ("hvd-notices", "hvd-data-x")]
+    for thread in threads:
+        thread.start()
+    found = observer.stacks()
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert "hvd-notices" not in found and "hvd-data-x: " in found
 
+
+def test_a_short_stack_is_whole() -> None:
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.append(observer.stacks()), name="mine")
     thread.start()
