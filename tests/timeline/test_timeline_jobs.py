@@ -263,6 +263,14 @@ def test_a_merge_that_does_not_end_keeps_all_parts(
     assert sorted(contents_of([Path(command[-1])])[0]) == [here, there]
 
 
+def test_the_command_that_is_told_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "of a run"
+    directory.mkdir()
+    said, _ = run(directory, "--steps", "24")
+    assert main(shlex.split(said.partition("more: ")[2])[3:]) == 0
+    assert "steps of" in capsys.readouterr().out
+
+
 def test_large_records_are_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,4 +106,4 @@ def _merged(timeline: Path, remote: Mapping[str, bytes], reasons: Mapping[int, s
         lines += text.sentences(world.explain())[:_LINES]
     except ValueError as error:
         lines.append(f"it can't be explained: {error}")
-    return [*lines, f"more: python -m horovod.timeline explain {timeline}"]
+    return [*lines, f"more: python -m horovod.timeline explain {shlex.quote(str(timeline))}"]
