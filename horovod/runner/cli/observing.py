@@ -51,8 +51,9 @@ def run(
     """
     record = _record(args)
     record.events.warn = lambda text: print(f"horovodrun: {text}", file=sys.stderr)  # until the job does
-    if record.problem and args.verbose:
-        print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+    if record.problem and (args.verbose or _dashboard_wanted(args)):
+        without = "no event log is kept, and --top will not find the job"
+        print(f"horovodrun: {without}: {record.problem}", file=sys.stderr)
     observer = Observer(args, rendezvous, record)
     record.begin(**about)
     job = make(Watch(record.events, StackRequests(observer.observation.ask_stacks)))
