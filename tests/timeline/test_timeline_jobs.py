@@ -54,8 +54,10 @@ def test_all_ranks_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     data = explained(tmp_path, capsys)
     assert data["size"] == 2 and data["steps"] == 13
     assert data["speed"]["copy"] > 1e7
-    for rank in data["ranks"]:
-        assert sum(rank["parts"].values()) == pytest.approx(data["step"], rel=0.05)
+    sums = [sum(rank["parts"].values()) for rank in data["ranks"]]
+    assert sum(sums) / 2 == pytest.approx(data["step"], rel=0.01)
+    # On a busy machine the last step ends at quite different moments.
+    assert max(sums) < 1.5 * min(sums)
 
 
 def test_a_rank_that_sleeps_is_the_first_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
