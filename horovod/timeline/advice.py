@@ -40,7 +40,7 @@ def slowest(result: Result) -> tuple[int, bool] | None:
 
 def _too_often(result: Result, rank: int) -> bool:
     """Of two ranks one is always the last one: if each has its turn by chance, in about half of the steps."""
-    turns, share = sum(result.last.values()), 1 / len(result.ranks)
+    turns, share = sum(result.last.values()), 1 / len(result.charged)
     chance = turns * share + _CHANCE * math.sqrt(turns * share * (1 - share))
     return 0 < min(turns, chance) <= result.last.get(rank, 0)
 
@@ -50,25 +50,26 @@ def _slow_rank(result: Result) -> Finding:
     if found is None or not found[1]:
         return None
     rank = found[0]
-    mine = next(each for each in result.ranks if each.rank == rank)
+    host = result.host_of(rank)
+    mine = next((each for each in result.ranks if each.rank == rank), None)
     others = [each for each in result.ranks if each.rank != rank]
     if result.last[rank] < _RARE * result.count:
         return result.charged[rank], (
-            f"Rank {rank} ({mine.host}) was late in few steps, but then much: look at what it does there "
+            f"Rank {rank} ({host}) was late in few steps, but then much: look at what it does there "
             "that the others don't (checkpoints, evaluation, logs), and at what else runs on its host."
         )
     why = "look at what else runs on its host, and at its share of the data"
     usual = sum(each.data or 0.0 for each in others) / max(1, len(others))
-    if mine.data is not None and mine.data - usual > 0.5 * result.parts["late"]:
+    if mine is not None and mine.data is not None and mine.data - usual > 0.5 * result.parts["late"]:
         why = (
             f"it waits {mine.data / 1e6:.3g} ms a step for its data: load it in the background, or elsewhere"
         )
-    elif mine.cpu is not None and mine.cpu < _IDLE:
+    elif mine is not None and mine.cpu is not None and mine.cpu < _IDLE:
         why = (
             f"its processor works for it only {100 * mine.cpu:.0f} % of its own time: it waits, perhaps for "
             "data (put the loader into \"with hvd.trace('data'):\" to know)"
         )
-    return result.charged[rank], f"Rank {rank} ({mine.host}) holds the others up: {why}."
+    return result.charged[rank], f"Rank {rank} ({host}) holds the others up: {why}."
 
 
 def _imbalance(result: Result) -> Finding:

@@ -47,7 +47,7 @@ def sentences(result: Result) -> list[str]:
     found = slowest(result)
     if found is not None and result.charged[found[0]] > 0.01 * result.step:
         rank = found[0]
-        host = next(each.host for each in result.ranks if each.rank == rank)
+        host = result.host_of(rank)
         steps = f"{result.last.get(rank, 0)} of {counted(result.count, 'step')}"
         lines.append(
             f"Rank {rank} ({host}) was last in {steps}; the "

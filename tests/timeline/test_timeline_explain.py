@@ -74,6 +74,20 @@ def test_a_rank_that_sleeps_is_named() -> None:
     assert "only 30 % of its own time" in words
 
 
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("hosts", [ONE, TWO])
+def test_a_rank_whose_records_are_lost(lost: int, hosts: list[Host]) -> None:
+    """Its host was. The others' tell that it was late; rank 0's alone tell who was."""
+    job = Job(hosts, compute=lambda rank, step: 60 * MS if rank == max(1, lost) else 40 * MS)
+    job.heartbeat = lambda number: 50 * US
+    result = analysed([part for part in job.parts() if part.header["rank"] != lost])
+    assert len(result.ranks) == 3 and result.step == pytest.approx(65.1 * MS, rel=0.01)
+    assert table(result) and as_json(result)
+    if lost > 0:
+        assert first_cause(result) == "slow rank"
+        assert f"Rank {lost} (without records) was last in 49 of 49 steps" in "\n".join(sentences(result))
+
+
 def test_a_rank_that_waits_for_its_data_is_named() -> None:
     job = Job(ONE, compute=lambda rank, step: 60 * MS if rank == 2 else 40 * MS)
     job.data = lambda rank, step: 22 * MS if rank == 2 else 2 * MS

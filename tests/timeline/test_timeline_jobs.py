@@ -273,6 +273,18 @@ def test_the_command_that_is_told_can_be_typed(tmp_path: Path, capsys: pytest.Ca
     assert "steps of" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("left", [0, 3, 8])
+def test_a_part_that_was_hardly_begun_does_not_cost_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    run(tmp_path, "--steps", "24")
+    contents, _ = contents_of([tmp_path / "t.json"])
+    last = max(contents)
+    collecting.finish(tmp_path / "new.json", [packed({**contents, last: contents[last][:left]})])
+    said = capsys.readouterr().err
+    assert "timeline of 1 rank:" in said and "There are no records of rank 1." in said and "steps of" in said
+
+
 def test_large_records_are_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

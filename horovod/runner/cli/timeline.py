@@ -15,6 +15,7 @@ from horovod.runner.agent.timeline_parts import unpacked
 from horovod.timeline import text
 from horovod.timeline.files import generations_beside, parts_beside, write_merged
 from horovod.timeline.merge import longest
+from horovod.timeline.records import MAGIC
 
 VARIABLE = "_HOROVOD_TIMELINE_COLLECTED"  # tells the ranks that finish() is to come
 _LINES = 5
@@ -77,7 +78,8 @@ def _kept(timeline: Path, remote: Mapping[str, bytes]) -> list[str]:
 def _merged(timeline: Path, remote: Mapping[str, bytes], reasons: Mapping[int, str] | None) -> list[str]:
     local = parts_beside(timeline)
     contents = {path.name: path.read_bytes() for path in local} | dict(remote)
-    contents = {name: data for name, data in contents.items() if data}
+    # A rank that was killed at once, or whose disk was full, has left nothing, or the beginning of one.
+    contents = {name: data for name, data in contents.items() if not MAGIC.startswith(data)}
     size = sum(map(len, contents.values()))
     if size > _LARGE:
         have = f"{size / 1e6:.0f} MB of records"
