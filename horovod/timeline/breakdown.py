@@ -101,8 +101,8 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
     results: list[RankResult] = []
     # Also ranks whose records are lost: the others' tell whom they waited for.
     voted = (each.ready for each in arrivals.values())
-    known = frozenset(traces).union(*voted, *(fold.ranks for fold in knowledge.folds))
-    charged: dict[int, list[float]] = {rank: [0.0] * count for rank in sorted(known)}
+    named = frozenset(traces).union(*voted, *(fold.ranks for fold in knowledge.folds))
+    charged: dict[int, list[float]] = {rank: [0.0] * count for rank in sorted(named)}
     waited: Counter[str] = Counter()
     to_zero = {rank: clocks[trace.host] for rank, trace in traces.items()}
     waits = {rank: _waits(trace, spans[rank]) for rank, trace in traces.items()}
