@@ -23,8 +23,11 @@ _HOW = {_core.STACKS_PYTHON: "python", _core.STACKS_SIGNAL: "faulthandler", _cor
 _UNUSABLE = frozenset(
     getattr(signal, f"SIG{name}") for name in ("KILL", "STOP", "SEGV", "FPE", "ABRT", "BUS", "ILL")
 )
-_FRAMES = 12  # of each thread
+_FRAMES = 12  # of each thread,
+_OUTER = 4  # among them the outermost: a framework's own may hide the line of the program
 _PATIENCE = 3.0  # seconds, for the stacks of all ranks
+
+_OWN = frozenset(("hvd-notices", "hvd-feed", "hvd-door"))  # threads that do nothing for the program
 
 _listeners: list[Listener] = []
 
@@ -58,25 +61,29 @@ def _inform(listener: Listener, event: dict[str, Any]) -> None:
 
 def stacks(skip: int | None = None) -> str:
     """Where the threads of this process are: a line each, the main thread first, the innermost frame
-    first. `skip` is the identifier of a thread to leave out."""
+    first. Threads of ours that only wait are left out, and that with the identifier `skip`."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     frames = sys._current_frames()
     lines = []
     for ident in sorted(frames, key=lambda each: (each != main, each)):
-        if ident == skip:
+        if ident == skip or names.get(ident) in _OWN:
             continue
         lines.append(f"{names.get(ident, f'thread {ident}')}: " + _frames(frames[ident]))
     return "\n".join(lines)
 
 
 def _frames(frame: Any) -> str:
-    places: list[str] = []
-    while frame is not None and len(places) < _FRAMES:
-        code = frame.f_code
-        places.append(f"{_short(code.co_filename)}:{frame.f_lineno} {code.co_name}")
+    every: list[Any] = []
+    while frame is not None:
+        every.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    return " <- ".join(places) + (" <- ..." if frame is not None else "")
+    places = [f"{_short(code.co_filename)}:{line} {code.co_name}" for code, line in every[: _FRAMES - _OUTER]]
+    rest = every[_FRAMES - _OUTER :]
+    if len(rest) > _OUTER:
+        places.append("...")
+    places += [f"{_short(code.co_filename)}:{line} {code.co_name}" for code, line in rest[-_OUTER:]]
+    return " <- ".join(places)
 
 
 def _short(path: str) -> str:

@@ -88,8 +88,9 @@ class Session:
         """The engine records to this path."""
         if path != self._recorded:
             self.tell_of_parts()
-        # An elastic job is always horovodrun's.
-        if self.timeline_of_all and not self.elastic and COLLECTED not in os.environ:
+        # An elastic job is always horovodrun's, which collects those of the one that it was told to make.
+        collected = self.elastic or (COLLECTED in os.environ and path == os.environ.get("HOROVOD_TIMELINE"))
+        if self.timeline_of_all and not collected:
             self._recorded = path
 
     def tell_of_parts(self) -> None:

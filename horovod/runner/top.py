@@ -58,13 +58,23 @@ class Source:
         self._file = (job.path / jobs.EVENTS).open("rb")
         self._rest = b""
         self._token = _read(job.path / "token")
+        self._told: dict[int, dict[str, Any]] = {}  # what the dashboard said last of each process
 
     def snapshot(self, now: float) -> Snapshot:
         """At this moment."""
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for event in read(line + b"\n" for line in lines):
             self._model.event(event)
-        return self._from_dashboard() or self._model.snapshot(now)
+        told = self._from_dashboard()
+        if told is not None:
+            self._told = {each["pid"]: each for each in told["ranks"] if each.get("pid")}
+            return told
+        # The dashboard ends with the job: what it said is still the last that is known.
+        snapshot = self._model.snapshot(now)
+        snapshot["ranks"] = [
+            {**self._told.get(each.get("pid"), {}), "running": "", **each} for each in snapshot["ranks"]
+        ]
+        return snapshot
 
     def _from_dashboard(self) -> Snapshot | None:
         place = self._job.about.get("dashboard")

@@ -52,7 +52,8 @@ def _merge(args: argparse.Namespace) -> int:
     contents, reasons = contents_of(args.parts)
     worlds = write_merged(contents, args.target, args.steps, reasons)
     for world in worlds:
-        print(f"{args.target}: {len(world.traces)} ranks on {len(world.clocks)} hosts")
+        ranks, hosts = text.counted(len(world.traces), "rank"), text.counted(len(world.clocks), "host")
+        print(f"{args.target}: {ranks} on {hosts}")
         for note in world.notes():
             print(note)
     return 0

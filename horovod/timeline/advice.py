@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from horovod.timeline.breakdown import Result
 MOST = 3
 _WORTH = 0.03  # of a step: what costs less is not mentioned
 _SYSTEMATIC = 0.6  # of all waiting for late ranks is for one
+_CHANCE = 2.0  # standard deviations: who is last more often than that is not so by chance
+_RARE = 0.25  # of the steps: who is late in fewer of them does something rare
 _IDLE = 0.5  # of its compute time: a processor that works less waits for something
 _CROWDED = 0.1  # of a step: who waits longer for a processor has too many threads beside it
 _SLOW_LINK = 0.4  # of its interface's speed: a network that is slower is worth a look
@@ -27,12 +30,19 @@ Finding = tuple[float, str] | None  # of a rule: an Advice without its cause
 
 
 def slowest(result: Result) -> tuple[int, bool] | None:
-    """The rank that the others waited for longest, and whether it is mostly that one."""
+    """The rank that the others waited for longest, and whether it is mostly that one, and not by chance."""
     total = sum(result.charged.values())
     if not total:
         return None
     rank = max(result.charged, key=lambda each: result.charged[each])
-    return rank, result.charged[rank] >= _SYSTEMATIC * total
+    return rank, result.charged[rank] >= _SYSTEMATIC * total and _too_often(result, rank)
+
+
+def _too_often(result: Result, rank: int) -> bool:
+    """Of two ranks one is always the last one: if each has its turn by chance, in about half of the steps."""
+    turns, share = sum(result.last.values()), 1 / len(result.charged)
+    chance = turns * share + _CHANCE * math.sqrt(turns * share * (1 - share))
+    return 0 < min(turns, chance) <= result.last.get(rank, 0)
 
 
 def _slow_rank(result: Result) -> Finding:
@@ -40,20 +50,26 @@ def _slow_rank(result: Result) -> Finding:
     if found is None or not found[1]:
         return None
     rank = found[0]
-    mine = next(each for each in result.ranks if each.rank == rank)
+    host = result.host_of(rank)
+    mine = next((each for each in result.ranks if each.rank == rank), None)
     others = [each for each in result.ranks if each.rank != rank]
+    if result.last[rank] < _RARE * result.count:
+        return result.charged[rank], (
+            f"Rank {rank} ({host}) was late in few steps, but then much: look at what it does there "
+            "that the others don't (checkpoints, evaluation, logs), and at what else runs on its host."
+        )
     why = "look at what else runs on its host, and at its share of the data"
     usual = sum(each.data or 0.0 for each in others) / max(1, len(others))
-    if mine.data is not None and mine.data - usual > 0.5 * result.parts["late"]:
+    if mine is not None and mine.data is not None and mine.data - usual > 0.5 * result.parts["late"]:
         why = (
-            f"it waits {mine.data / 1e6:.0f} ms a step for its data: load it in the background, or elsewhere"
+            f"it waits {mine.data / 1e6:.3g} ms a step for its data: load it in the background, or elsewhere"
         )
-    elif mine.cpu is not None and mine.cpu < _IDLE:
+    elif mine is not None and mine.cpu is not None and mine.cpu < _IDLE:
         why = (
             f"its processor works for it only {100 * mine.cpu:.0f} % of its own time: it waits, perhaps for "
             "data (put the loader into \"with hvd.trace('data'):\" to know)"
         )
-    return result.charged[rank], f"Rank {rank} ({mine.host}) holds the others up: {why}."
+    return result.charged[rank], f"Rank {rank} ({host}) holds the others up: {why}."
 
 
 def _imbalance(result: Result) -> Finding:
@@ -72,7 +88,7 @@ def _input(result: Result) -> Finding:
         return None
     each = sum(rank.data or 0.0 for rank in with_data) / len(with_data)
     return each, (
-        f"All ranks wait {each / 1e6:.0f} ms a step for data: load in the background (horovod.data), with "
+        f"All ranks wait {each / 1e6:.3g} ms a step for data: load in the background (horovod.data), with "
         "more workers, or prepare the data beforehand."
     )
 

@@ -75,13 +75,17 @@ class Result:
     transport: str = ""
     # Bytes a second, of allreduces that are not small; 0: not known
     bus: float = 0.0  # of a rank, within its host
-    copy: float = 0.0  # what the slowest rank copies at, for comparison
+    copy: float = 0.0  # what a rank of the slowest host copies at, for comparison
     network: float = 0.0  # what a host sends while it exchanges with others
     link: float = 0.0  # what the slowest host's interface could
     network_share: float = 0.0  # of a step, in which that host exchanges with others
     dropped: int = 0
     full: dict[str, int] = field(default_factory=dict)  # hosts that the ranks keep busy, their processors
     lost: list[int] = field(default_factory=list)  # ranks whose records end in the middle
+
+    def host_of(self, rank: int) -> str:
+        """Where it ran, for a reader."""
+        return next((each.host for each in self.ranks if each.rank == rank), "without records")
 
 
 def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], transport: str) -> Result:
@@ -95,7 +99,10 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
     arrivals, knowledge = traces[first].arrivals, Knowledge(traces[first])
     folds = {rank: RankFolds(knowledge, trace) for rank, trace in traces.items()}
     results: list[RankResult] = []
-    charged: dict[int, list[float]] = {rank: [0.0] * count for rank in traces}
+    # Also ranks whose records are lost: the others' tell whom they waited for.
+    voted = (each.ready for each in arrivals.values())
+    named = frozenset(traces).union(*voted, *(fold.ranks for fold in knowledge.folds))
+    charged: dict[int, list[float]] = {rank: [0.0] * count for rank in sorted(named)}
     waited: Counter[str] = Counter()
     to_zero = {rank: clocks[trace.host] for rank, trace in traces.items()}
     waits = {rank: _waits(trace, spans[rank]) for rank, trace in traces.items()}
@@ -109,11 +116,12 @@ def analyse(traces: Mapping[int, RankTrace], clocks: Mapping[str, HostClock], tr
             if key is None or culprit is None:
                 continue
             # A rank that was blocked itself meanwhile is a victim, too.
-            lag = end - begin
-            clock, other = to_zero[rank], to_zero[culprit]
-            here = (clock(begin) - other.offset(begin), clock(end) - other.offset(end))
-            excuse = _overlap(blocked[culprit], here) + folds[culprit].blocked(*here, key)
-            charged[culprit][index] += max(0.0, lag - excuse)
+            excuse = 0.0
+            if culprit in traces:
+                clock, other = to_zero[rank], to_zero[culprit]
+                here = (clock(begin) - other.offset(begin), clock(end) - other.offset(end))
+                excuse = _overlap(blocked[culprit], here) + folds[culprit].blocked(*here, key)
+            charged[culprit][index] += max(0.0, end - begin - excuse)
         for wait in folds[rank].waits:
             fold = wait.fold
             for index, (begin, end) in shares(fold.begin, fold.end, span[:count]):
@@ -407,7 +415,10 @@ def _median(values: Sequence[tuple[int, int]]) -> float:
 
 
 def _look_at_speeds(result: Result, traces: Mapping[int, RankTrace], spans: Spans) -> None:
-    result.copy = float(min(trace.copy_speed for trace in traces.values()))
+    # What else runs makes a measurement slower, never quicker.
+    result.copy = float(
+        min(max(each.copy_speed for each in traces.values() if each.host == host) for host in result.hosts)
+    )
     result.link = min(trace.link_speed for trace in traces.values()) / 8
     hosts = len(result.hosts)
     if hosts == 1:

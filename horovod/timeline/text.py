@@ -7,13 +7,29 @@ from typing import Any
 from horovod.timeline.advice import Advice, advise, slowest
 from horovod.timeline.breakdown import PARTS, Result
 
+_DISTURBED = 0.5  # of what operations moved: copying that is slower was measured while something else ran
+_NAME = 80  # characters of a tensor's name that are shown
 _FULL = 0.8  # of an interface's speed: headers and other traffic need the rest
 
 
 def ms(ns: float) -> str:
     """Milliseconds with as many digits as they are worth."""
     value = ns / 1e6
+    if value < 0.095:
+        return f"{value:.1g}" if value >= 0.0001 else "0"
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def counted(number: int, word: str) -> str:
+    """The number and the word, in the plural if need be."""
+    return f"{number} {word}{'s' if number != 1 else ''}"
+
+
+def _bytes(number: float) -> str:
+    unit, divisor = next(
+        each for each in (("MB", 1e6), ("kB", 1e3), ("B", 1)) if number >= each[1] or each[1] == 1
+    )
+    return f"{number / divisor:.3g} {unit}"
 
 
 def sentences(result: Result) -> list[str]:
@@ -21,7 +37,8 @@ def sentences(result: Result) -> list[str]:
     exposed = sum(result.parts[part] for part in PARTS if part != "compute")
     hosts = f", {len(result.hosts)} hosts" if len(result.hosts) > 1 else ""
     lines = [
-        f"{result.count} steps of {ms(result.step)} ms on {len(result.ranks)} ranks{hosts}. Compute "
+        f"{counted(result.count, 'step')} of {ms(result.step)} ms on "
+        f"{counted(len(result.ranks), 'rank')}{hosts}. Compute "
         f"{ms(result.parts['compute'])} ms, exposed communication {ms(exposed)} ms "
         f"({100 * exposed / result.step:.0f} %: late ranks {ms(result.parts['late'])}, transfer "
         f"{ms(result.parts['transfer'])}, control {ms(result.parts['queue'] + result.parts['control'])}), "
@@ -30,15 +47,17 @@ def sentences(result: Result) -> list[str]:
     found = slowest(result)
     if found is not None and result.charged[found[0]] > 0.01 * result.step:
         rank = found[0]
-        host = next(each.host for each in result.ranks if each.rank == rank)
+        host = result.host_of(rank)
+        steps = f"{result.last.get(rank, 0)} of {counted(result.count, 'step')}"
         lines.append(
-            f"Rank {rank} ({host}) was last in {result.last.get(rank, 0)} of {result.count} steps; the "
+            f"Rank {rank} ({host}) was last in {steps}; the "
             f"others waited {ms(result.charged[rank])} ms a step for it."
         )
     if result.operations:
         lines.append(
-            f"{result.tensors:.0f} tensors ran in {result.operations:.0f} operations a step, "
-            f"{result.operation_bytes / 1e6:.3g} MB each."
+            f"{counted(round(result.tensors), 'tensor')} ran in "
+            f"{counted(round(result.operations), 'operation')} a step, "
+            f"{_bytes(result.operation_bytes)} each."
         )
     speed = _speed(result)
     if speed:
@@ -64,11 +83,18 @@ def _speed(result: Result) -> str:
         at_limit = result.link and result.network > _FULL * result.link
         return f"Between hosts {result.network / 1e9:.3g} GB/s{best}{full if at_limit else ''}."
     if result.bus and result.copy:
+        beside = f", which copies memory at {result.copy / 1e9:.3g} GB/s"
+        disturbed = result.copy < _DISTURBED * result.bus
         return (
-            f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank, which copies memory at "
-            f"{result.copy / 1e9:.3g} GB/s."
+            f"Large operations moved {result.bus / 1e9:.3g} GB/s on each rank{'' if disturbed else beside}."
         )
     return ""
+
+
+def _shown(name: str) -> str:
+    """A tensor's name on a line of a terminal, whatever is in it."""
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+    return shown if len(shown) <= _NAME else f"{shown[: _NAME - 3]}..."
 
 
 def table(result: Result) -> list[str]:
@@ -87,7 +113,7 @@ def table(result: Result) -> list[str]:
         ]
     if result.top:
         lines += ["", "waited for longest, ms a step and rank:"]
-        lines += [f"{ms(value):>8}  {name}" for name, value in result.top]
+        lines += [f"{ms(value):>8}  {_shown(name)}" for name, value in result.top]
     return [*lines, "", f"Steps: {result.found_by}; the first {10} do not count."]
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import select
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -17,9 +18,18 @@ import util_packages
 _SECONDS = 60.0
 
 
+# Debian's, Ubuntu's, and the browser that is made of it, which GitHub's machines have.
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def program() -> str | None:
+    """A Chromium that is installed."""
+    return next((name for name in _NAMES if shutil.which(name)), None)
+
+
 def why_not() -> str | None:
     """Why there is no Chromium; None if there is, or could be installed."""
-    return util_packages.why_not({"chromium": "chromium"})
+    return None if program() else util_packages.why_not({"chromium": "chromium"})
 
 
 class Chromium:
@@ -41,7 +51,7 @@ class Chromium:
 
         self._process = subprocess.Popen(
             [
-                "chromium",
+                program() or "chromium",
                 "--headless=new",
                 "--no-sandbox",
                 "--disable-gpu",

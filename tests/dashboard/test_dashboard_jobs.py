@@ -228,6 +228,18 @@ def test_an_address_that_others_reach_is_warned_of(tmp_path: Path) -> None:
     assert result.returncode != 0 and "--dashboard-address" in result.stderr
 
 
+def test_an_address_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", "203.0.113.7:0"):  # the other one is nobody's
+            result = horovodrun("-np", "1", "--dashboard-address", address, "true", env=env)
+            assert result.returncode == 1 and f"--dashboard-address {address}: " in result.stderr, (
+                result.stderr
+            )
+            assert "a port that is free" in result.stderr
+
+
 def test_a_token_that_cannot_be_written_costs_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

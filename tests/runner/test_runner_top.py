@@ -81,6 +81,8 @@ def test_it_draws_and_ends_with_the_job(tmp_path: Path) -> None:
     launcher.process.terminate()
     assert launcher.finish().returncode == 143
     assert top.finish() == 0
+    *_, last = top.text.split("2 ranks, ended with code 143")
+    assert last.count(" GB") == 2, last  # what was known last of the ranks is still there
 
 
 def test_ctrl_c_ends_only_the_view(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from horovod.timeline.advice import advise
 from horovod.timeline.breakdown import PARTS, Result, analyse
 from horovod.timeline.clocks import align
 from horovod.timeline.records import Part
-from horovod.timeline.text import as_json, comparison, sentences, table
+from horovod.timeline.text import as_json, comparison, ms, sentences, table
 from horovod.timeline.trace import build
 
 ONE = [Host("a")] * 4
@@ -74,6 +74,20 @@ def test_a_rank_that_sleeps_is_named() -> None:
     assert "only 30 % of its own time" in words
 
 
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("hosts", [ONE, TWO])
+def test_a_rank_whose_records_are_lost(lost: int, hosts: list[Host]) -> None:
+    """Its host was. The others' tell that it was late; rank 0's alone tell who was."""
+    job = Job(hosts, compute=lambda rank, step: 60 * MS if rank == max(1, lost) else 40 * MS)
+    job.heartbeat = lambda number: 50 * US
+    result = analysed([part for part in job.parts() if part.header["rank"] != lost])
+    assert len(result.ranks) == 3 and result.step == pytest.approx(65.1 * MS, rel=0.01)
+    assert table(result) and as_json(result)
+    if lost > 0:
+        assert first_cause(result) == "slow rank"
+        assert f"Rank {lost} (without records) was last in 49 of 49 steps" in "\n".join(sentences(result))
+
+
 def test_a_rank_that_waits_for_its_data_is_named() -> None:
     job = Job(ONE, compute=lambda rank, step: 60 * MS if rank == 2 else 40 * MS)
     job.data = lambda rank, step: 22 * MS if rank == 2 else 2 * MS
@@ -87,6 +101,33 @@ def test_ranks_that_are_late_in_turn() -> None:
     result = explained(job)
     assert first_cause(result) == "imbalance"
     assert all(count < 20 for count in result.last.values())
+
+
+def test_two_ranks_that_are_late_by_chance() -> None:
+    """One of the two is last more often, and somewhat longer: that says nothing about it."""
+    late = [1, 0, 1, 1, 0, 1, 0, 1, 1, 0]
+    more = [20 * MS, 25 * MS]
+    job = Job([Host("a")] * 2, compute=lambda rank, step: 40 * MS + (late[step % 10] == rank) * more[rank])
+    result = explained(job)
+    assert result.charged[1] > 0.62 * sum(result.charged.values())
+    assert first_cause(result) == "imbalance"
+    assert "holds the others up" not in "\n".join(sentences(result))
+
+
+def test_a_rank_that_is_late_in_few_steps() -> None:
+    """As one that writes checkpoints."""
+    job = Job(ONE, compute=lambda rank, step: 240 * MS if rank == 0 and step % 10 == 9 else 40 * MS)
+    result = explained(job)
+    assert first_cause(result) == "slow rank"
+    assert "Rank 0 (a) was late in few steps, but then much" in advise(result)[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(12_345_678, "12"), (1_234_567, "1.2"), (123_456, "0.12"), (12_345, "0.01"), (1234, "0.001"), (9, "0")],
+)
+def test_times_that_are_short_are_not_none(ns: int, text: str) -> None:
+    assert ms(ns) == text
 
 
 def test_a_loader_that_sleeps() -> None:
@@ -161,6 +202,10 @@ def test_speed_against_memory() -> None:
     assert result.bus == pytest.approx(1.5 * (4 << 20) / 5e-3, rel=0.01)
     assert "moved 1.26 GB/s on each rank, which copies memory at 12 GB/s." in " ".join(sentences(result))
     assert as_json(result)["speed"]["copy"] == 12e9
+    # Something else ran while it was measured.
+    result = explained(Job(ONE, steps=15, speeds={"copy_speed": 160_000_000, "link_speed": 10**9}))
+    (line,) = [line for line in sentences(result) if "Large operations" in line]
+    assert "GB/s on each rank." in line and "copies" not in line
     unknown = explained(Job(ONE, steps=15))
     assert not any("copies memory" in line for line in sentences(unknown))
 
@@ -242,6 +287,12 @@ def test_the_text_the_table_and_the_json_agree() -> None:
     assert data["steps"] == 49 and data["size"] == 4
     assert sum(data["parts"].values()) == pytest.approx(data["step"])
     assert set(data["parts"]) == set(PARTS)
+
+
+def test_names_of_tensors_do_not_break_the_table() -> None:
+    job = Job(ONE, names=lambda step, tensor: f"new\nline \x1b[2J {tensor} " + 3000 * "x")
+    lines = [line for line in table(explained(job)) if "new" in line]
+    assert lines and all(line.isprintable() and len(line) < 120 for line in lines)
 
 
 def test_against_another_timeline() -> None:

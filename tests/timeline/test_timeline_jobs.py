@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -17,7 +18,10 @@ from cluster_job import ClusterJob
 from runner_util import Launcher, horovodrun, wait_until
 from test_timeline_merge import check_nesting
 
+from horovod.runner.agent.timeline_parts import packed
+from horovod.runner.cli import timeline as collecting
 from horovod.timeline.__main__ import main
+from horovod.timeline.files import contents_of
 
 TRAIN = Path(__file__).with_name("train.py")
 
@@ -50,8 +54,10 @@ def test_all_ranks_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     data = explained(tmp_path, capsys)
     assert data["size"] == 2 and data["steps"] == 13
     assert data["speed"]["copy"] > 1e7
-    for rank in data["ranks"]:
-        assert sum(rank["parts"].values()) == pytest.approx(data["step"], rel=0.05)
+    sums = [sum(rank["parts"].values()) for rank in data["ranks"]]
+    assert sum(sums) / 2 == pytest.approx(data["step"], rel=0.01)
+    # On a busy machine the last step ends at quite different moments.
+    assert max(sums) < 1.5 * min(sums)
 
 
 def test_a_rank_that_sleeps_is_the_first_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,11 +181,23 @@ def test_without_a_launcher_it_says_how_to_join_the_parts(
     assert "part of the timeline" not in said
 
 
+def test_another_timeline_within_a_job_is_not_collected(tmp_path: Path) -> None:
+    """The program goes over to a file of its own, whose parts stay where they are."""
+    program = tmp_path / "other.py"
+    program.write_text(
+        "import horovod.numpy as hvd\nhvd.init()\nhvd.barrier()\n"
+        "hvd.start_timeline('own.json')\nhvd.barrier()\nhvd.stop_timeline()\n"
+    )
+    said, _ = run(tmp_path, program=program)
+    (line,) = [line for line in said.splitlines() if "part of the timeline" in line]
+    assert "[0]<stderr>" in line and "own.json -o own.all.json" in line
+
+
 def test_a_job_that_records_nothing(tmp_path: Path) -> None:
     (tmp_path / "t.json.rank7.part").write_bytes(b"of an earlier job")
     result = horovodrun("-np", "1", "--timeline", "t.json", "true", cwd=tmp_path)
     assert result.returncode == 0 and "did the program call hvd.init()?" in result.stderr
-    assert not (tmp_path / "t.json.rank7.part").exists()
+    assert not list(tmp_path.iterdir())  # neither an empty file
 
 
 def test_a_killed_rank_leaves_its_records(tmp_path: Path) -> None:
@@ -220,6 +238,71 @@ def test_a_full_disk_costs_messages(tmp_path: Path) -> None:
     assert main(["explain", str(tmp_path / "t.json")]) in (0, 1)  # whatever is there
 
 
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), OSError("no room")])
+def test_a_merge_that_does_not_end_keeps_all_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    problem: BaseException,
+) -> None:
+    """Also those that other hosts have sent, which are nowhere else."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise problem
+
+    timeline = tmp_path / "t.json"
+    run(tmp_path, "--steps", "12")
+    contents, _ = contents_of([timeline])
+    here, there = sorted(contents)
+    (tmp_path / here).write_bytes(contents[here])
+    monkeypatch.setattr(collecting, "write_merged", fail)
+    collecting.finish(timeline, [packed({there: contents[there]})])
+    said = capsys.readouterr().err
+    assert ("interrupted" in said) == isinstance(problem, KeyboardInterrupt)
+    command = shlex.split(said.partition("to join them: ")[2])
+    assert (tmp_path / there).read_bytes() == contents[there]
+    assert main(command[3:]) == 0
+    assert sorted(contents_of([Path(command[-1])])[0]) == [here, there]
+
+
+def test_the_command_that_is_told_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "of a run"
+    directory.mkdir()
+    said, _ = run(directory, "--steps", "24")
+    assert main(shlex.split(said.partition("more: ")[2])[3:]) == 0
+    assert "steps of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("left", [0, 3, 8])
+def test_a_part_that_was_hardly_begun_does_not_cost_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    run(tmp_path, "--steps", "24")
+    contents, _ = contents_of([tmp_path / "t.json"])
+    last = max(contents)
+    collecting.finish(tmp_path / "new.json", [packed({**contents, last: contents[last][:left]})])
+    said = capsys.readouterr().err
+    assert "timeline of 1 rank:" in said and "There are no records of rank 1." in said and "steps of" in said
+
+
+def test_large_records_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = tmp_path / "t.json"
+    run(tmp_path, "--steps", "12")
+    contents, _ = contents_of([timeline])
+    monkeypatch.setattr(collecting, "_LARGE", 1000)
+    collecting.finish(timeline, [packed(contents)])
+    assert "of records; Ctrl-C leaves them" in capsys.readouterr().err
+    # The kernel would end the launcher, and what other hosts have sent would be lost.
+    monkeypatch.setattr(collecting, "_available", lambda: 10_000)
+    timeline.unlink()
+    collecting.finish(timeline, [packed(contents)])
+    said = capsys.readouterr().err
+    assert "GB of memory, and 0.0 are available: join them elsewhere" in said and "to join them:" in said
+    assert not timeline.exists() and all((tmp_path / name).exists() for name in contents)
+
+
 def test_two_flags_for_one_file(tmp_path: Path) -> None:
     flags = ["--timeline", "a", "--timeline-filename", "b"]
     result = horovodrun("-np", "1", *flags, "true", cwd=tmp_path)
@@ -228,4 +311,7 @@ def test_two_flags_for_one_file(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     result = horovodrun("-np", "1", "--timeline", "no/such/t.json", "true", cwd=tmp_path)
-    assert result.returncode == 1 and "no/such/t.json" in result.stderr
+    assert result.returncode == 1
+    assert re.search(r"--timeline \S+no/such/t.json: No such file or directory: give", result.stderr), (
+        result.stderr
+    )

@@ -51,8 +51,9 @@ def run(
     """
     record = _record(args)
     record.events.warn = lambda text: print(f"horovodrun: {text}", file=sys.stderr)  # until the job does
-    if record.problem and args.verbose:
-        print(f"horovodrun: no event log is kept: {record.problem}", file=sys.stderr)
+    if record.problem and (args.verbose or _dashboard_wanted(args)):
+        without = "no event log is kept, and --top will not find the job"
+        print(f"horovodrun: {without}: {record.problem}", file=sys.stderr)
     observer = Observer(args, rendezvous, record)
     record.begin(**about)
     job = make(Watch(record.events, StackRequests(observer.observation.ask_stacks)))
@@ -76,11 +77,16 @@ class Observer:
             from horovod._figures.door import address_of, is_loopback
             from horovod.runner.dashboard.server import Dashboard
 
-            address, port = address_of(args.dashboard_address or "127.0.0.1:0", "--dashboard-address")
+            where = args.dashboard_address or "127.0.0.1:0"
+            address, port = address_of(where, "--dashboard-address")
             token = secrets.token_urlsafe(24)
             ask, names = self.observation.ask_stacks, [socket.gethostname()]
             model = self._model
-            self._dashboard = Dashboard(model.snapshot, ask, token, address, port, names, model.metrics)
+            try:
+                self._dashboard = Dashboard(model.snapshot, ask, token, address, port, names, model.metrics)
+            except OSError as error:
+                remedy = "give an address of this machine and a port that is free, or 0 for any"
+                raise OSError(f"--dashboard-address {where}: {error.strerror}: {remedy}") from error
             if not is_loopback(address):
                 text = (
                     "others on the network can reach the dashboard: it asks for the token, without encryption"

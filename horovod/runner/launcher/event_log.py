@@ -37,10 +37,16 @@ NAMES = (
     "job_end",
 )
 _MASK = "<secret>"
-_SECRET = re.compile(
-    r"(?i)(pass(word|wd|phrase)?|token|secret|credential|"
-    r"(api|private|secret|access|account|auth|encryption|signing)[-_]?key)s?$"
+_KINDS = (
+    r"(?:pass(?:word|wd|phrase)?|token|secret|credential|"
+    r"(?:api|private|secret|access|account|auth|encryption|signing)[-_]?key)s?"
 )
+_SECRET = re.compile(rf"(?i){_KINDS}$")
+# Within a word, as those of a shell's whole command are, and in addresses
+_WITHIN = re.compile(
+    rf"""(?i)((?<![\w-])[\w-]*{_KINDS}=|(?<![\w-])-[\w-]*{_KINDS}\s+(?!-)|\bbearer\s+)('[^']*'|"[^"]*"|[^\s'"]+)"""
+)
+_ADDRESS = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 
 Event = dict[str, Any]
 
@@ -118,15 +124,22 @@ def without_secrets(words: Sequence[str]) -> list[str]:
     masked = False
     for word in words:
         name, equals, _ = word.partition("=")
-        secret = bool(_SECRET.search(name)) and (word.startswith("-") or bool(equals))
+        secret = bool(_SECRET.search(name)) and (word.startswith("-") or bool(equals)) and " " not in name
         if masked and not word.startswith("-"):
             result.append(_MASK)
         else:
-            result.append(f"{name}={_MASK}" if secret and equals else word)
+            result.append(f"{name}={_MASK}" if secret and equals else _masked_within(word))
         masked = secret and not equals
     return result
 
 
+def _masked_within(word: str) -> str:
+    return _ADDRESS.sub(rf"\1{_MASK}@", _WITHIN.sub(rf"\1{_MASK}", word))
+
+
 def settings_without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that flags and config file made, masked by their names."""
-    return {name: _MASK if _SECRET.search(name) else value for name, value in sorted(settings.items())}
+    return {
+        name: _MASK if _SECRET.search(name) else _masked_within(value)
+        for name, value in sorted(settings.items())
+    }
