@@ -60,18 +60,51 @@ def check_parameters_need_values() -> None:
 
 
 def check_other_worlds() -> None:
+    """What was compiled for other ranks is compiled again; that JAX can't do so for is an error."""
     step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))
     gather = jax.jit(hvd.allgather)
-    step(jnp.ones(2)), gather(jnp.ones(2))
+    cubed = jax.jit(jax.grad(lambda x: (hvd.broadcast(x, 0) ** 3).sum()))  # not 0 on rank 0 alone
+    ahead = gather.lower(jnp.ones(2)).compile()
+    step(jnp.ones(2)), gather(jnp.ones(2)), cubed(jnp.ones(2))
     own, size = hvd.rank(), hvd.size()
     hvd.shutdown()
     for call in (hvd.allreduce, jax.jit(hvd.allreduce), step, gather):
         with raises(OF_PROGRAMS, "hvd.init()"):
             blocked(lambda call=call: call(jnp.ones(2)))
-    hvd.init(comm=[own])  # what does not depend on the number of ranks goes on as it is
-    assert step(jnp.ones(2))[0] == 1
-    with raises(OF_PROGRAMS, f"compiled for {size} ranks, but there are 1", "jax.clear_caches()"):
-        blocked(lambda: gather(jnp.ones(2)))
+    hvd.init(comm=[own])
+    assert step(jnp.ones(2))[0] == 1 and gather(jnp.ones(2)).shape == (2,)
+    assert cubed(jnp.ones(2))[0] == 3  # every rank is number 0 now
+    with raises(OF_PROGRAMS, f"compiled for {size} ranks, but there are 1", "lower()"):
+        blocked(lambda: ahead(jnp.ones(2)))
     hvd.shutdown()
     hvd.init()
-    assert step(jnp.ones(2))[0] == hvd.size() and gather(jnp.ones(2)).shape == (2 * hvd.size(),)
+    assert step(jnp.ones(2))[0] == size and gather(jnp.ones(2)).shape == (2 * size,)
+    assert cubed(jnp.ones(2))[0] == (3 if own == 0 else 0) and ahead(jnp.ones(2)).shape == (2 * size,)
+
+
+def check_nothing_is_compiled_again_for_the_same_world() -> None:
+    traces = []
+
+    @jax.jit
+    def step(x: object) -> object:
+        traces.append(x)
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    for _ in range(3):
+        assert step(jnp.ones(2))[0] == hvd.size()
+        hvd.shutdown()
+        hvd.init()
+    assert len(traces) == 1
+
+
+def check_process_sets_with_other_numbers() -> None:
+    sets = [hvd.ProcessSet([rank]) for rank in range(hvd.size())]
+    mine = sets[hvd.rank()]
+    step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum, process_set=mine))
+    for order in (sets, sets[::-1]):
+        hvd.shutdown()
+        hvd.init(process_sets=order)
+        assert step(jnp.ones(2))[0] == 1
+        hvd.barrier()
+    hvd.shutdown()
+    hvd.init()
