@@ -17,7 +17,7 @@ import numpy as np
 from horovod import _core
 from horovod.common.collectives import check_adasum
 from horovod.common.process_sets import id_of
-from horovod.common.session import Place, for_collective, state
+from horovod.common.session import Place, for_collective
 from horovod.jax.arrays import check_dtype, is_traced
 from horovod.jax.operation import KINDS, Operation
 
