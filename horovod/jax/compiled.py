@@ -26,6 +26,9 @@ try:
 except ImportError:  # up to JAX 0.5
     from jax.core import get_opaque_trace_state
 
+if jax.__version_info__ < (0, 5, 3):
+    raise ImportError(f"horovod.jax needs JAX 0.5.3 or later, this is {jax.__version__}: pip install -U jax")
+
 _TARGET = "horovod_collective"
 _FIRST = np.int32(0)  # comes before the first call of a trace
 
@@ -59,7 +62,7 @@ class _Order(threading.local):
 
     def set(self, number: Any) -> None:
         # Within jax.checking_leaks() what is kept beyond its trace would be an error.
-        if not isinstance(number, jax.core.Tracer) or jax.config.jax_check_tracer_leaks:
+        if not isinstance(number, jax.core.Tracer) or getattr(jax.config, "jax_check_tracer_leaks", False):
             return
         state = get_opaque_trace_state(convention="flax")
         self._last = [(state, number), *[entry for entry in self._last if entry[0] != state]][: self._MOST]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from horovod.common import elastic as _elastic
 from horovod.common.basics import rank
-from horovod.common.elastic import ObjectState, State, source_rank
+from horovod.common.elastic import State, source_rank
 from horovod.common.objects import broadcast_object
 from horovod.errors import HorovodInternalError
 from horovod.jax.functions import broadcast_arrays
@@ -24,6 +24,15 @@ R = TypeVar("R")
 
 # As csrc/adapters/jax writes them.
 _OURS = re.compile(r"Horovod (allreduce|allgather|broadcast|alltoall|reducescatter|barrier|join)\b.*: ")
+
+
+class ObjectState(_elastic.ObjectState):
+    """A state of Python objects, one attribute for each keyword: they are copied and pickled."""
+
+    def _copied_attributes(self) -> dict[str, Any]:
+        # Copies of what a program that fails is still to give would be saved, and fail from then on.
+        jax.block_until_ready([getattr(self, name) for name in self._saved_state])
+        return super()._copied_attributes()
 
 
 class JaxState(ObjectState):

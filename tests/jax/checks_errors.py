@@ -59,6 +59,28 @@ def check_parameters_need_values() -> None:
     fine()
 
 
+def check_what_failed_is_not_saved() -> None:
+    """By the state of an elastic job, which is told of results that are still to come."""
+
+    @jax.jit
+    def long(x: Any, own: Any) -> Any:
+        for _ in range(10):
+            x = x @ x / 500
+        return x + hvd.allreduce(own, name="of other shapes").sum()
+
+    for state in (
+        hvd.elastic.JaxState(x=jnp.ones((500, 500)), step=0),
+        hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, x=jnp.ones((500, 500)), step=0),
+    ):
+        for step in range(2):
+            with raises(OF_PROGRAMS, "Horovod allreduce:", "of other shapes"):
+                state.x, state.step = long(state.x, jnp.ones(hvd.rank() + 1)), step
+                state.save()
+            state.restore()
+            assert state.x[0, 0] == 1 and state.step == 0
+    fine()
+
+
 def check_other_worlds() -> None:
     """What was compiled for other ranks is compiled again; that JAX can't do so for is an error."""
     step = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum))

@@ -37,3 +37,9 @@ def test_one_device_a_process() -> None:
 def test_import_needs_no_optax() -> None:
     code = "import sys, horovod.jax; sys.exit('optax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_import_error_of_old_versions() -> None:
+    code = "import jax; jax.__version__, jax.__version_info__ = '0.4.38', (0, 4, 38); import horovod.jax"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "ImportError: horovod.jax needs JAX 0.5.3 or later, this is 0.4.38" in done.stderr, done.stderr
