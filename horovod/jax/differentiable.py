@@ -24,7 +24,7 @@ _NOT_DIFFERENTIABLE = {_core.MIN: "Min", _core.MAX: "Max", _core.PRODUCT: "Produ
 
 def run(operation: Operation, leaves: Sequence[Any]) -> list[Any]:
     """The results; with splits, the received ones are the last."""
-    return _run(operation, leaves)[1]
+    return _run(operation.with_numbers(), leaves)[1]
 
 
 def _run(operation: Operation, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from util_expect import raises
 
 import horovod.jax as hvd
@@ -48,6 +49,21 @@ def check_rows_that_differ() -> None:
         jax.jit(lambda x, splits: hvd.alltoall(x, splits=splits))(jnp.ones(2), jnp.ones(2, jnp.int32))
     with raises(ValueError, "first dimension"):
         jax.jit(hvd.allgather)(jnp.ones(()))
+    fine()
+
+
+def check_numbers_need_values() -> None:
+    two, root, x = jnp.float32(2), jnp.int32(0), jnp.full(2, float(hvd.rank()))
+    for wrap in (lambda f: f, jax.jit):
+        scaled = wrap(lambda x: hvd.allreduce(x, prescale_factor=two, postscale_factor=np.float32(0.5)))(x)
+        assert scaled[0] == (hvd.size() - 1) / 2 and wrap(lambda x: hvd.broadcast(x, root))(x)[0] == 0
+    for what, call in (
+        ("prescale_factor", lambda x, k: hvd.allreduce(x, prescale_factor=k)),
+        ("postscale_factor", lambda x, k: hvd.reducescatter(x, postscale_factor=k)),
+        ("root_rank", lambda x, k: hvd.broadcast(x, k)),
+    ):
+        with raises(TypeError, "hvd.", what, "traced"):
+            jax.jit(call)(x, 1)
     fine()
 
 
