@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -46,10 +47,18 @@ class KerasVariablesState(VariablesState):
     def _own_variables(self) -> list[Any]:
         return [v for v in self.model.variables if str(v.name) == "seed_generator_state"]
 
+    def _attach(self) -> None:
+        """Gives the variables their values, which fit() keeps to itself on JAX, and takes back afterwards."""
+        if hasattr(self.model, "jax_state_sync"):
+            with contextlib.suppress(RuntimeError):  # a step that has failed may have had them
+                self.model.jax_state_sync()
+
     def _read(self, variables: Sequence[Any]) -> list[Array]:
+        self._attach()
         return [np.array(self.keras.ops.convert_to_numpy(variable)) for variable in variables]
 
     def _assign(self, variables: Sequence[Any], arrays: Sequence[Array]) -> None:
+        self._attach()
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(np.array(array))  # a copy: torch keeps the memory that it is given
 

@@ -129,6 +129,7 @@ class _State:
         self.lock = threading.RLock()
         self.inits: dict[str, int] = {}
         self.on_fork: list[Callable[[], None]] = []
+        self.after_init: list[Callable[[], None]] = []  # what adapters have to do in a new session
         self.before_shutdown: list[Callable[[], None]] = []  # what adapters still have to wait for
         # In an elastic job: lets go of the engine that has ended
         self.after_shutdown: list[Callable[[], None]] = []

@@ -42,7 +42,7 @@ def start(comm: Any, process_sets: Sequence[ProcessSet] | str | None) -> None:
     members, by_mpi = _members(comm)
     sets = _static_sets(process_sets, members if by_mpi else None)
     with state.lock:
-        if state.session is None:
+        if new := state.session is None:
             state.session = _start(comm, members, by_mpi, sets)
             atexit.register(stop)
         elif isinstance(process_sets, str):
@@ -54,6 +54,8 @@ def start(comm: Any, process_sets: Sequence[ProcessSet] | str | None) -> None:
         if any(process_set.mpi_comm is not None for process_set in sets):
             sets = _sets_of_all(sets)
         register_all(sets, session)
+    for adapt in state.after_init if new else ():
+        adapt()
 
 
 def stop() -> None:

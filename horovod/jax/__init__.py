@@ -33,6 +33,9 @@ __all__ = [
 __all__ += _common.__all__
 __all__ += _ops.__all__
 
+if _state.session is not None:
+    _compiled.forget_other_worlds()
+_state.after_init.append(_compiled.forget_other_worlds)
 # JAX's own function at exit, which waits for what is under way, comes after ours.
 _state.before_shutdown.append(_compiled.wait_for_programs)
 

@@ -17,7 +17,7 @@ import numpy as np
 from horovod import _core
 from horovod.common.collectives import check_adasum
 from horovod.common.process_sets import id_of
-from horovod.common.session import for_collective
+from horovod.common.session import Place, for_collective
 from horovod.jax.arrays import check_dtype, is_traced
 from horovod.jax.operation import KINDS, Operation
 
@@ -25,6 +25,9 @@ try:
     from jax.extend.core import get_opaque_trace_state
 except ImportError:  # up to JAX 0.5
     from jax.core import get_opaque_trace_state
+
+if jax.__version_info__ < (0, 5, 3):
+    raise ImportError(f"horovod.jax needs JAX 0.5.3 or later, this is {jax.__version__}: pip install -U jax")
 
 _TARGET = "horovod_collective"
 _FIRST = np.int32(0)  # comes before the first call of a trace
@@ -58,7 +61,8 @@ class _Order(threading.local):
         return _FIRST
 
     def set(self, number: Any) -> None:
-        if not isinstance(number, jax.core.Tracer):
+        # Within jax.checking_leaks() what is kept beyond its trace would be an error.
+        if not isinstance(number, jax.core.Tracer) or getattr(jax.config, "jax_check_tracer_leaks", False):
             return
         state = get_opaque_trace_state(convention="flax")
         self._last = [(state, number), *[entry for entry in self._last if entry[0] != state]][: self._MOST]
@@ -74,9 +78,10 @@ def after_both(number: Any, other: Any) -> Any:
 
 def call(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The next number and the results of a collective on traced leaves."""
-    global used
+    global used, _with_sets
     for_collective()  # an error if there is no engine
     process_set = id_of(operation.process_set)
+    _with_sets = _with_sets or process_set != 0
     if operation.op == _core.ADASUM and operation.kind == _core.ALLREDUCE:
         check_adasum(operation.process_set)
     _check_devices(operation)
@@ -87,8 +92,7 @@ def call(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any,
     target = jax.ffi.ffi_call(
         _TARGET,
         [*results, jax.ShapeDtypeStruct((), np.int32)],
-        # What works on each element by itself works on those of a whole batch.
-        vmap_method="broadcast_all" if keeps_shape else None,
+        vmap_method=_under_vmap(operation),
         # In place; XLA copies what is needed later.
         input_output_aliases={i: i for i in range(len(leaves))} if keeps_shape else None,
     )
@@ -110,6 +114,13 @@ def call(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any,
         ends_step=np.int32(operation.ends_step),
     )
     return after, outputs
+
+
+def _under_vmap(operation: Operation) -> str | None:
+    """What works on each element by itself works on those of a whole batch. None: an error."""
+    if operation.kind not in (_core.ALLREDUCE, _core.BROADCAST):
+        return None
+    return "sequential" if operation.op == _core.ADASUM else "broadcast_all"
 
 
 def _shapes(operation: Operation, leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
@@ -163,6 +174,22 @@ def wait_for_programs() -> None:
             _nothing(_FIRST).block_until_ready()
         except Exception:  # whoever uses their results hears of it
             pass
+
+
+_place: Place | None = None  # of this process, among the ranks for which programs have been made
+_with_sets = False  # whether they know process sets, whose numbers may be others next time
+
+
+def forget_other_worlds() -> None:
+    """In a new session: makes JAX compile again what was compiled among other ranks, or at another place.
+
+    Ranks and sizes are part of programs: of shapes, of gradients, and of what users have asked for.
+    """
+    global _place, _with_sets
+    place = for_collective().place
+    if _place is not None and (_with_sets or _place != place):
+        jax.clear_caches()
+    _place, _with_sets = place, False
 
 
 @jax.jit

@@ -24,7 +24,7 @@ _NOT_DIFFERENTIABLE = {_core.MIN: "Min", _core.MAX: "Max", _core.PRODUCT: "Produ
 
 def run(operation: Operation, leaves: Sequence[Any]) -> list[Any]:
     """The results; with splits, the received ones are the last."""
-    return _run(operation, leaves)[1]
+    return _run(operation.with_numbers(), leaves)[1]
 
 
 def _run(operation: Operation, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -37,6 +37,8 @@ def _run(operation: Operation, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 def _collective(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
     if compiled.is_tracing([number, *leaves]):
+        if operation.kind == _core.ALLTOALL and len(leaves) > 1:
+            return _one_by_one(operation, number, leaves)
         return compiled.call(operation, number, leaves)
     if operation.name is None:  # its number must come after those of programs that still run
         compiled.wait_for_programs()
@@ -44,6 +46,16 @@ def _collective(operation: Operation, number: Any, leaves: Sequence[Any]) -> tup
     if operation.ends_step:
         end_step(operation.ends_step)
     return number, results if operation.splits is not None else results[: len(leaves)]
+
+
+def _one_by_one(operation: Operation, number: Any, leaves: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """As on values: in a group of the engine all would have to be cut up alike."""
+    results = []
+    for i, leaf in enumerate(leaves):
+        name = None if operation.name is None else f"{operation.name}.{i}"
+        number, [result] = compiled.call(operation._replace(name=name), number, [leaf])
+        results.append(result)
+    return number, results
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -33,11 +34,9 @@ def broadcast_parameters(
         )
     _check_alike(params, process_set)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
-    handles = [
-        collectives.broadcast(_as_numpy(leaves[i]), root_rank, f"parameter.{i}", process_set) for i in places
-    ]
-    for i, handle in zip(places, handles, strict=True):
-        leaves[i] = _like(leaves[i], table.synchronize(handle))
+    values = broadcast_arrays([leaves[i] for i in places], root_rank, "parameter", process_set)
+    for i, value in zip(places, values, strict=True):
+        leaves[i] = value
     others = [i for i in range(len(leaves)) if i not in set(places)]
     if others:
         objects = broadcast_object([leaves[i] for i in others], root_rank, "parameters", process_set)
@@ -47,6 +46,17 @@ def broadcast_parameters(
 
 
 broadcast_optimizer_state = broadcast_parameters
+
+
+def broadcast_arrays(
+    arrays: Sequence[Any], root_rank: int, name: str, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """The root's arrays of any type, all at once; those of the others tell what they are like."""
+    handles = [
+        collectives.broadcast(_as_numpy(array), root_rank, f"{name}.{i}", process_set)
+        for i, array in enumerate(arrays)
+    ]
+    return [_like(array, table.synchronize(handle)) for array, handle in zip(arrays, handles, strict=True)]
 
 
 def _is_key(leaf: Any) -> bool:

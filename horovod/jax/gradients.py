@@ -41,12 +41,17 @@ def allreduce_leaves(
 
 def _reduced(gradients: Any, options: DistributedOptions) -> Any:
     """The tree with the gradients of all ranks; on a rank that is not in the set, as it is."""
-    leaves, structure = jax.tree.flatten(gradients)
+    every, structure = jax.tree.flatten(gradients)
+    # Those of integers (allow_int) have no elements.
+    places = [i for i, leaf in enumerate(every) if jnp.result_type(leaf) != jax.dtypes.float0]
+    leaves = [every[i] for i in places]
     kind = _kind_of(str(options.name), tuple(jnp.shape(leaf) for leaf in leaves)) if leaves else 0
     if not options.process_set.included():
         # Nothing runs for it in a compiled program, so nothing tells of steps there.
         if kind and not compiled.is_tracing(leaves):
             end_step(kind)
+        return gradients
+    if not leaves:
         return gradients
     parts = [range(len(leaves))] if options.groups is None else partition(leaves, options.groups)
     for number, part in enumerate(parts):
@@ -58,8 +63,8 @@ def _reduced(gradients: Any, options: DistributedOptions) -> Any:
             kind if number == len(parts) - 1 else 0,
         )
         for i, result in zip(part, results, strict=True):
-            leaves[i] = result
-    return jax.tree.unflatten(structure, leaves)
+            every[places[i]] = result
+    return jax.tree.unflatten(structure, every)
 
 
 @functools.lru_cache(maxsize=256)

@@ -257,6 +257,7 @@ def _start(how: Operation, tree: Any) -> int:
         raise ValueError(f"{how.word[:-2]}_async() needs at least one array")
     if how.name is None:
         compiled.wait_for_programs()
+    how = how.with_numbers()
     parts = arrays.start(how, leaves)
     _waiting[parts[0]] = (how, parts, rebuild)
     return parts[0]

@@ -16,7 +16,7 @@ from runner_util import Launcher
 from util_paths import ROOT, SUPPORT
 
 HERE = Path(__file__).parent
-FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow"}
+FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "tensorflow", "jax": "jax"}
 LIMIT = 200.0  # seconds for any scenario: four processes import TensorFlow on two busy cores
 
 A, B = "localhost", "127.0.0.1"  # one machine that plays two
@@ -137,6 +137,8 @@ class Training:
         assert len(ends) == ends[0]["size"], "all members of the last world come to the end"
         if self.framework == "tensorflow":
             assert all(note["traces"] <= 1 for note in ends), "the step is traced once in each process"
+        if self.framework == "jax":
+            assert all(note["traces"] <= note["worlds"] for note in ends), "once for each world"
         if self.framework == "keras" and "until_size" not in self.plan:
             assert {note["epochs"] for note in ends} == {self.plan.get("epochs", 3)}
 

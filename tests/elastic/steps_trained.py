@@ -143,4 +143,39 @@ class WithKeras(_WithModel):
         raise NotImplementedError
 
 
-TRAINED = {"numpy": WithNumpy, "torch": WithTorch, "tensorflow": WithTensorFlow, "keras": WithKeras}
+class WithJax(Trained):
+    def __init__(self, **more: Any) -> None:
+        import jax
+        import jax.numpy as jnp
+        import optax
+
+        import horovod.jax as hvd
+
+        optimizer = hvd.DistributedOptimizer(optax.sgd(1.0))
+        weight = jnp.zeros(1)
+        self.run = hvd.elastic.run
+        self.state = hvd.elastic.JaxState(
+            weight=weight, optimizer=optimizer.init(weight), step=0, history=[], **more
+        )
+
+        @jax.jit
+        def update(weight: Any, state: Any) -> Any:
+            changes, state = optimizer.update(jax.grad(jnp.sum)(weight), state)
+            return optax.apply_updates(weight, changes), state
+
+        self._compiled = update
+
+    def _update(self) -> None:
+        self.state.weight, self.state.optimizer = self._compiled(self.state.weight, self.state.optimizer)
+
+    def _weight(self) -> float:
+        return float(self.state.weight[0])
+
+
+TRAINED = {
+    "numpy": WithNumpy,
+    "torch": WithTorch,
+    "tensorflow": WithTensorFlow,
+    "keras": WithKeras,
+    "jax": WithJax,
+}

@@ -17,6 +17,7 @@ every_framework = pytest.mark.parametrize(
         "torch",
         pytest.param("tensorflow", marks=pytest.mark.slow),
         pytest.param("keras", marks=pytest.mark.slow),
+        pytest.param("jax", marks=pytest.mark.slow),
     ],
 )
 pytestmark = pytest.mark.timeout(300)

@@ -131,6 +131,10 @@ def check_alltoall_reducescatter() -> None:
     x = data((sum(splits) + 1, 2), jnp.float32)
     same_bits(hvd.alltoall(x, splits=splits), hvd_np.alltoall(np.asarray(x), splits))
     same_bits(hvd.alltoall(x, splits=jnp.array(splits)), hvd_np.alltoall(np.asarray(x), splits))
+    tree = [data((2 * size, 3), jnp.float32), data((size,), jnp.int32, 1)]  # cut up in two ways
+    for name in (None, "several"):
+        call = lambda tree, name=name: hvd.alltoall(tree, name=name)  # noqa: E731
+        both_ways(call, [hvd_np.alltoall(np.asarray(leaf)) for leaf in tree], tree)
     for rows in (size, 2 * size + 1):
         for op in (hvd.Sum, hvd.Average):
             every_dtype(

@@ -139,6 +139,18 @@ def check_grad() -> None:
     assert shape == x.shape and len(both) == 2
 
 
+def check_integers_have_no_gradient() -> None:
+    """They stay what JAX makes of them; the others are reduced."""
+    params = {"n": jnp.int32(3), "w": jnp.ones(2)}
+    for wrap in (lambda f: f, jax.jit):
+        step = wrap(hvd.grad(lambda p: (p["w"] * p["n"] * hvd.rank()).sum(), allow_int=True))
+        found = step(params)
+        assert found["n"].dtype == jax.dtypes.float0
+        np.testing.assert_allclose(found["w"], 1.5)  # of 0 and 3
+    none = hvd.grad(lambda n: n * 2.0, allow_int=True)(jnp.int32(3))
+    assert none.dtype == jax.dtypes.float0
+
+
 def check_process_set() -> None:
     alone = hvd.add_process_set([0])
     optimizer = hvd.DistributedOptimizer(optax.sgd(0.1), process_set=alone)

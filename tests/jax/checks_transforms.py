@@ -130,6 +130,37 @@ def check_vmap() -> None:
     if jax.__version_info__ >= (0, 7):  # before, JAX makes a call for each of the batch
         with raises(Exception, "vmap"):
             jax.jit(jax.vmap(hvd.allgather))(xs)
+    if hvd.size() & (hvd.size() - 1) == 0:  # which is not element by element
+        expected = np.stack([hvd_np.allreduce(np.asarray(x), op=hvd.Adasum) for x in xs])
+        both_ways(jax.vmap(lambda x: hvd.allreduce(x, op=hvd.Adasum)), expected, xs)
+
+
+def check_all_of_them_together() -> None:
+    """vmap, scan, remat and grad in a program that takes its argument's memory, against plain JAX."""
+
+    def loss(reduce: Any, weights: Any, examples: Any) -> Any:
+        def layer(carry: Any, x: Any) -> Any:
+            out = jnp.tanh(carry + reduce(x * weights))
+            return out, reduce(out.sum())
+
+        def one(xs: Any) -> Any:
+            last, sums = jax.lax.scan(jax.checkpoint(layer), jnp.ones(4), xs)
+            return last.sum() + sums.sum()
+
+        return jax.vmap(one)(examples).sum()
+
+    examples = jnp.asarray(np.random.default_rng(3).normal(size=(3, 5, 4)))  # the same on all ranks
+    # An average of what all have alike changes nothing, and on the way back neither.
+    expected = jax.grad(lambda w: loss(lambda x: x, w, examples))(jnp.ones(4))
+    step = jax.jit(lambda w, xs: jax.grad(lambda w: loss(hvd.allreduce, w, xs))(w), donate_argnums=0)
+    for _ in range(2):
+        np.testing.assert_allclose(step(jnp.ones(4), examples), expected, rtol=1e-10)
+
+
+def check_no_tracer_is_kept_where_that_is_an_error() -> None:
+    with jax.checking_leaks():
+        step = jax.jit(lambda x: hvd.allreduce(hvd.allreduce(x, op=hvd.Sum), op=hvd.Max))
+        assert step(jnp.ones(3))[0] == hvd.size()
 
 
 def check_donation_works_in_place() -> None:

@@ -3,6 +3,16 @@
 from check_launch import Launch
 
 CONFORMANCE = ["../conformance/checks_conformance.py", "../conformance/checks_calls.py"]
+# Where the number of ranks matters.
+MORE_RANKS = [
+    f"checks_transforms.py::check_{what}"
+    for what in (
+        "gradients",
+        "gradients_with_uneven_rows",
+        "opposite_orders_of_results",
+        "values_after_programs",
+    )
+]
 
 
 def jax(np: int, checks: list[str], x64: bool = True, **environment: str) -> Launch:
@@ -18,8 +28,12 @@ def jax(np: int, checks: list[str], x64: bool = True, **environment: str) -> Lau
 
 
 LAUNCHES = [
-    jax(1, ["checks_ops.py", "checks_steps.py"]),
+    jax(1, ["checks_ops.py", "checks_steps.py::check_grad", "checks_steps.py::check_optimizer"]),
     jax(2, [*CONFORMANCE, "checks_ops.py", "checks_transforms.py", "checks_errors.py"]),
-    jax(3, ["checks_ops.py", "checks_transforms.py"], HOROVOD_TRANSPORT="tcp"),
+    jax(
+        3,
+        ["checks_ops.py", *MORE_RANKS],
+        HOROVOD_TRANSPORT="tcp",
+    ),
     jax(2, ["checks_training.py", "checks_steps.py"], x64=False),
 ]

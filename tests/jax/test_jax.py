@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from util_launch import launch
 from util_packages import needs
 
@@ -13,13 +12,12 @@ needs("jax")
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("where", ["call", "later", "exit"])
-def test_peer_dies(where: str) -> None:
-    outcome = launch(3, HERE / "program_peer_dies.py", where, timeout=60)
+def test_peer_dies() -> None:
+    """While a program runs in the call; test_jax_deaths.py has those that run on."""
+    outcome = launch(3, HERE / "program_peer_dies.py", timeout=60)
     assert outcome.code != 0 and "rank 1 on localhost failed first" in outcome.output, outcome.output
-    word = "leaves" if where == "exit" else "heard of it"
-    assert outcome.output.count(f"rank 0 {word}") == 1, outcome.output
-    assert outcome.output.count(f"rank 2 {word}") == 1, outcome.output
+    for rank in (0, 2):
+        assert outcome.output.count(f"rank {rank} heard of it") == 1, outcome.output
 
 
 def test_one_device_a_process() -> None:
@@ -37,3 +35,9 @@ def test_one_device_a_process() -> None:
 def test_import_needs_no_optax() -> None:
     code = "import sys, horovod.jax; sys.exit('optax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_import_error_of_old_versions() -> None:
+    code = "import jax; jax.__version__, jax.__version_info__ = '0.4.38', (0, 4, 38); import horovod.jax"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "ImportError: horovod.jax needs JAX 0.5.3 or later, this is 0.4.38" in done.stderr, done.stderr

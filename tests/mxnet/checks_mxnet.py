@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import warnings
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -230,6 +232,40 @@ def check_deferred_initialization() -> None:
     if RANK == 0:  # no more than once: this is for one rank only
         net.initialize(mx.init.Zero(), force_reinit=True)
         assert not np.array_equal(weights(net), before)
+
+
+def check_hybridized_and_states() -> None:
+    """A compiled net with deferred shapes and running means; a training that goes on from files."""
+
+    def start() -> tuple[Any, Any]:
+        mx.random.seed(RANK)
+        net = gluon.nn.HybridSequential()
+        net.add(gluon.nn.Dense(8), gluon.nn.BatchNorm(), gluon.nn.Activation("relu"), gluon.nn.Dense(1))
+        net.initialize(mx.init.Xavier())
+        net.hybridize()
+        params = net.collect_params()
+        hvd.broadcast_parameters(params)
+        return net, hvd.DistributedTrainer(params, "adam", {"learning_rate": 0.05})
+
+    def learned(net: Any) -> list[Any]:
+        """In the order of the layers, as names are others in each net."""
+        params = net.collect_params().values()
+        return [param.data().asnumpy() for param in params if param.grad_req != "null"]
+
+    net, trainer = start()
+    train(net, trainer, RANK, SIZE)
+    with tempfile.TemporaryDirectory() as directory:
+        weights, states = Path(directory, "weights"), Path(directory, "states")
+        net.save_parameters(str(weights))
+        trainer.save_states(str(states))
+        train(net, trainer, RANK, SIZE)
+        again, its_trainer = start()
+        again.load_parameters(str(weights))
+        its_trainer.load_states(str(states))
+        train(again, its_trainer, RANK, SIZE)
+    for one, other in zip(learned(net), learned(again), strict=True):
+        assert np.array_equal(one, other)
+        assert len({each.tobytes() for each in hvd.allgather_object(one)}) == 1
 
 
 def check_two_trainers() -> None:

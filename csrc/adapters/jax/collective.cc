@@ -137,7 +137,7 @@ class Collective {
     if (ranks_ == 0 || hvd_default_process_set(request_.process_set, &size, &included) != HVD_OK) return true;
     if (size == ranks_) return true;
     problem_ = "compiled for " + std::to_string(ranks_) + " ranks, but there are " + std::to_string(size) +
-               "; call jax.clear_caches() after hvd.init().";
+               "; call lower() and compile() again after hvd.init().";
     return false;
   }
 
