@@ -122,10 +122,14 @@ class TensorFlowKerasState(_TensorFlowVariables):
         build = getattr(self.optimizer, "build", None)
         if build is not None and not getattr(self.optimizer, "built", False):
             build(model.trainable_variables)
+        create = getattr(self.optimizer, "_create_all_weights", None)  # keras.optimizers.legacy
+        if build is None and create is not None and self._session is None:
+            create(model.trainable_variables)
         super().__init__(broadcast_object, rank, **kwargs)
 
     def _shared_variables(self) -> list[Any]:
-        return [*self.model.weights, *optimizer_variables(self.optimizer)]
+        rates = [] if self._session else _settings(self.optimizer)
+        return [*self.model.weights, *optimizer_variables(self.optimizer), *rates]
 
     def _own_variables(self) -> list[Any]:
         # Random numbers differ from rank to rank, but a batch that is repeated must draw the same.
@@ -141,3 +145,11 @@ def optimizer_variables(optimizer: Any) -> list[Any]:
     """A list of them, which once was the result of a method."""
     variables = [] if optimizer is None else optimizer.variables
     return list(variables() if callable(variables) and not isinstance(variables, list) else variables)
+
+
+def _settings(optimizer: Any) -> list[Any]:
+    """The learning rate and the like, which callbacks change: not among `variables` in legacy Keras."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    hyper = getattr(inner, "_hyper", {})  # of keras.optimizers.legacy
+    values = [getattr(inner, "_learning_rate", None), *(hyper[name] for name in sorted(hyper))]
+    return [value for value in values if isinstance(value, tf.Variable)]

@@ -55,12 +55,10 @@ class GradientReduction:
         if not present:
             return gradients
         inputs = [gradients[i] for i in present]
-        if self.options.sparse_as_dense:
-            inputs = [tf.convert_to_tensor(value) for value in inputs]
         owners = None if variables is None else [tf_variable(variables[i]) for i in present]
-        if compiling():
-            pairs = zip(inputs, owners or [None] * len(inputs), strict=True)
-            inputs = [_of_known_shape(gradient, owner) for gradient, owner in pairs]
+        for i, owner in enumerate(owners or [None] * len(inputs)):
+            if compiling() or (self.options.sparse_as_dense and isinstance(inputs[i], tf.IndexedSlices)):
+                inputs[i] = _of_known_shape(inputs[i], owner)
         # By number: the names of gradient tensors depend on shapes and on what else a rank has in
         # its graph.
         prefix = "grad" if use_generic_names else "HorovodAllreduce_grad"
@@ -198,7 +196,7 @@ def _of_known_shape(gradient: Any, owner: Any) -> Any:
     """A gradient as XLA needs it: a tensor with the shape of its variable.
 
     How many slices there are depends on a rank's batch, and so may what TensorFlow knows of a
-    shape.
+    shape; and it reorders the products of an optimizer, and so rounds, by what it knows.
     """
     shape = tf.TensorShape(None if owner is None else owner.shape)
     if isinstance(gradient, tf.IndexedSlices) and shape.is_fully_defined():

@@ -33,10 +33,18 @@ def _naming(
     if _executing_eagerly():
         return {"tensor_name": name or "", "ignore_name_scope": ignore_name_scope}
     if name is None:
-        ends = [tensors[0].name] if len(tensors) == 1 else [tensors[0].name, tensors[-1].name]
-        name = "_".join([op_type, *map(_normalize_name, ends)])
+        ends = tensors if len(tensors) == 1 else [tensors[0], tensors[-1]]
+        name = "_".join([op_type, *(_normalize_name(_name_in_graph(tensor)) for tensor in ends)])
     # What TensorFlow does not take in the name of a node
     return {"name": re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", name), "ignore_name_scope": ignore_name_scope}
+
+
+def _name_in_graph(tensor: Any) -> str:
+    """Its name; the same on all ranks also for an eager tensor that a function captures.
+
+    TensorFlow names those by a number that counts what was made in this process before.
+    """
+    return re.sub(r"(^|/)\d+(_\d+)?(?=:|$)", r"\1captured", tensor.name)
 
 
 def _target(

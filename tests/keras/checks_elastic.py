@@ -70,6 +70,22 @@ def check_sync_gives_all_the_same_and_saves_it() -> None:
         fit(model, [])
 
 
+def check_learning_rate() -> None:
+    """A new rank has another rate than callbacks have given the others."""
+    kinds = [keras.optimizers, *([] if hasattr(keras, "ops") else [keras.optimizers.legacy])]
+    for kind in kinds:
+        model = small_model()
+        optimizer = hvd.DistributedOptimizer(kind.Adam(0.01 * (1 + hvd.rank())))
+        model.compile(optimizer, "mse", run_eagerly=True)
+        state = hvd.elastic.KerasState(model)
+        state.sync()
+        assert abs(float(as_numpy(optimizer.learning_rate)) - 0.01) < 1e-7
+        optimizer.learning_rate.assign(0.5)
+        state.restore()
+        assert abs(float(as_numpy(optimizer.learning_rate)) - 0.01) < 1e-7
+        assert_same_everywhere(values(model))
+
+
 def check_a_state_of_another_model_is_named() -> None:
     if hvd.rank() == 0:
         state = hvd.elastic.KerasState(compiled())

@@ -60,6 +60,7 @@ LAUNCHES = [
             "checks_optimizer.py",
             "checks_elastic.py",
             "checks_steps.py",
+            "checks_tensorflow.py::check_clipping_of_computed_gradients",
             "../docs/checks_older_forms.py",
         ]
     ),

@@ -85,7 +85,7 @@ class SameBits(keras.callbacks.Callback):  # type: ignore[misc]
 def train(chosen: dict[str, Any], steps: int, seed: int) -> None:
     epochs = -(-steps // STEPS_PER_EPOCH)
     generator = np.random.default_rng([seed, hvd.rank()])
-    rows = BATCH * (STEPS_PER_EPOCH - 1) + 1 + (3 * hvd.rank() + seed) % (BATCH - 1)
+    rows = BATCH * (STEPS_PER_EPOCH - 1) + 1 + (3 * hvd.rank() + seed) % BATCH
     x = generator.integers(0, WORDS, (rows, LENGTH)).astype("int32")
     y = (x.sum(axis=1, keepdims=True) / (WORDS * LENGTH)).astype("float32")
     model = model_of(chosen)

@@ -311,6 +311,23 @@ def memory(entry: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(entry))
 
 
+def check_captured_tensors() -> None:
+    """TensorFlow names them by what the process has made before, which differs from rank to rank."""
+    n = hvd.size()
+    for _ in range(hvd.rank()):
+        tf.ones([2]) + 1.0
+    small, large = tf.ones([2]), tf.ones([1000])  # a constant of the graph, and an argument of it
+
+    @tf.function
+    def total() -> Any:
+        with tf.name_scope("part"):
+            parts = hvd.grouped_allreduce([large, small], op=hvd.Sum)
+        return hvd.allreduce(large, op=hvd.Sum), hvd.allreduce(small, op=hvd.Sum), *parts
+
+    for _ in range(2):
+        assert all(np.all(value.numpy() == n) for value in total())
+
+
 def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
     """Rank 0 reads a variable, has a layer and a name scope that others have not."""
     n, first = hvd.size(), hvd.rank() == 0
