@@ -17,8 +17,18 @@ uint64_t between(uint64_t begin, uint64_t end) { return end > begin ? end - begi
 uint64_t start_of(const Record& meeting) { return meeting.time + (meeting.argument & UINT32_MAX); }
 uint64_t end_of(const Record& meeting) { return meeting.time + (meeting.argument >> 32); }
 
-// A meeting as the records of an operation that was submitted, released and waited for.
+// Those of the same name that `out` ends with.
+std::vector<Record> take_votes(uint32_t name, std::vector<Record>* out) {
+  std::vector<Record> votes;
+  for (; !out->empty() && out->back().kind == RecordKind::kReady && out->back().name == name; out->pop_back())
+    votes.push_back(out->back());
+  return votes;
+}
+
+// A meeting as the records of an operation that was submitted, released and waited for. When ranks after the
+// second came is there already; all of that is to stand in its order.
 void expand_meeting(const Record& meeting, bool votes, bool cycles, std::vector<Record>* out) {
+  std::vector<Record> ready = take_votes(meeting.name, out);
   const uint64_t begin = meeting.time, start = start_of(meeting), end = end_of(meeting);
   const uint64_t bytes = meeting.extra, handle = uint64_t{1} << 63 | meeting.operation;
   const uint16_t thread = meeting.set;
@@ -26,8 +36,12 @@ void expand_meeting(const Record& meeting, bool votes, bool cycles, std::vector<
   out->push_back({begin, 0, 0, 0, name, RecordKind::kSubmit, HVD_ALLREDUCE, bytes, handle});
   out->push_back({begin, 0, 0, 0, name, RecordKind::kWaitBegin, thread, 0, handle});
   if (votes) {
-    out->push_back({begin, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 0});
-    out->push_back({meeting.bytes, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 1});
+    ready.push_back({begin, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 0});
+    ready.push_back({meeting.bytes, 0, 0, 0, name, RecordKind::kReady, HVD_ALLREDUCE, 0, 1});
+    std::sort(ready.begin(), ready.end(), [](const Record& a, const Record& b) {
+      return a.time != b.time ? a.time < b.time : a.argument < b.argument;
+    });
+    out->insert(out->end(), ready.begin(), ready.end());
     if (cycles) out->push_back({start, 0, 0, 0, 0, RecordKind::kCycle, 0, 0, 0});
     out->push_back({start, number, 0, 0, name, RecordKind::kRelease, 0, 0, 1});
   }

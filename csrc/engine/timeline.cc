@@ -130,19 +130,25 @@ Timeline::Row* Timeline::row(const Record& record) {
   return same;
 }
 
+// Rank 0 may hear that a rank is ready for the next operation before it has recorded a meeting: a viewer
+// could not draw what goes back in time.
+uint64_t Timeline::negotiation_time(Row& row, uint64_t time) {
+  return row.negotiated = std::max(row.negotiated, time);
+}
+
 void Timeline::ready(Row& row, const Record& record) {
-  if (!row.negotiating) event('B', row.negotiation_track, record.time, labels_[record.name - 1].negotiation);
+  const uint64_t time = negotiation_time(row, record.time);
+  if (!row.negotiating) event('B', row.negotiation_track, time, labels_[record.name - 1].negotiation);
   row.negotiating = true;
   char rank[48] = R"(, "name": ")";
   char* const number = rank + std::strlen(rank);
   char* const end = std::to_chars(number, std::end(rank) - 1, record.argument).ptr;
   *end = '"';
-  event('X', row.negotiation_track, record.time, {rank, static_cast<size_t>(end + 1 - rank)},
-        R"(, "dur": 0)");
+  event('X', row.negotiation_track, time, {rank, static_cast<size_t>(end + 1 - rank)}, R"(, "dur": 0)");
 }
 
 void Timeline::release(Row& row, uint64_t time) {
-  if (row.negotiating) event('E', row.negotiation_track, time);
+  if (row.negotiating) event('E', row.negotiation_track, negotiation_time(row, time));
   row.negotiating = false;
   row.released = time;
 }

@@ -44,6 +44,7 @@ class Timeline {
     uint16_t set = 0;
     std::string negotiation_track, run_track;  // with the key of the time that follows
     bool negotiating = false, running = false;
+    uint64_t negotiated = 0;       // the latest on the negotiation's track
     uint64_t released = 0;         // 0: not seen
     uint64_t ended = 0;            // the last bar of the run's track
     const Label* label = nullptr;  // of the run: it has kind and shape, which may change
@@ -52,6 +53,7 @@ class Timeline {
   Row* row(const Record& record);
   void ready(Row& row, const Record& record);
   void release(Row& row, uint64_t time);
+  uint64_t negotiation_time(Row& row, uint64_t time);
   void run(Row& row, const Record& record);
   void run_end(Row& row, uint64_t time);
   void end_runs(uint64_t time);

@@ -11,25 +11,6 @@
 
 namespace {
 
-// A call of hvd_run() to its end.
-int run(Rank& rank, const std::string& name, std::vector<float>& data, int op = HVD_SUM,
-        double prescale = 1.0, double postscale = 1.0, int set = 0) {
-  const auto rows = static_cast<int64_t>(data.size());
-  hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
-  hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
-  request.reduce_op = op;
-  request.prescale = prescale;
-  request.postscale = postscale;
-  request.process_set = set;
-  request.tensor_count = 1;
-  request.tensors = &tensor;
-  hvd_handle handle = 0;
-  int code = hvd_run(rank.engine, &request, 100.0, &handle);
-  while (code == HVD_INTERRUPTED) code = hvd_wait(rank.engine, handle, 100.0);
-  CHECK(code != HVD_IN_PROGRESS);
-  return code;
-}
-
 uint64_t met(hvd_engine* engine) {
   std::istringstream names(hvd_metric_names());
   size_t index = 0;
@@ -61,7 +42,7 @@ TEST(ranks_that_wait_together_meet) {
     ThreadWorld(size).run([&](Rank& rank) {
       for (int step = 0; step < (size < 20 ? 3000 : 200); ++step) {
         std::vector<float> data(step % 3 == 0 ? 1 : 900, static_cast<float>(step * 7 + rank.rank));
-        CHECK(run(rank, step % 3 == 0 ? "one" : "many", data) == HVD_OK);
+        CHECK(rank.run(step % 3 == 0 ? "one" : "many", data) == HVD_OK);
         check_sum(rank, data, step, size);
       }
       // On a busy machine so many may get a processor too late to meet even once.
@@ -78,7 +59,7 @@ TEST(others_are_asked_for_where_a_rank_does_not_wait) {
       std::vector<float> other(3, 1.0f), data(5, static_cast<float>(step * 7 + rank.rank));
       hvd_handle pending = 0;
       if (step % 50 == 7) pending = rank.allreduce_async("other", other);
-      const int code = random() % 8 == 0 ? rank.allreduce("data", data) : run(rank, "data", data);
+      const int code = random() % 8 == 0 ? rank.allreduce("data", data) : rank.run("data", data);
       CHECK(code == HVD_OK);
       check_sum(rank, data, step, kSize);
       if (pending != 0) {
@@ -94,11 +75,11 @@ TEST(others_are_asked_for_where_a_rank_does_not_wait) {
 TEST(nobody_meets_who_has_something_else_pending) {
   ThreadWorld(2).run([](Rank& rank) {
     std::vector<float> data(2), other(3, 1.0f);
-    for (int step = 0; step < 100; ++step) CHECK(run(rank, "data", data) == HVD_OK);
+    for (int step = 0; step < 100; ++step) CHECK(rank.run("data", data) == HVD_OK);
     CHECK(rank.simple(HVD_BARRIER, "before") == HVD_OK);
     const uint64_t before = met(rank.engine);
     hvd_handle pending = rank.rank == 0 ? rank.allreduce_async("other", other) : 0;
-    for (int step = 0; step < 100; ++step) CHECK(run(rank, "data", data) == HVD_OK);
+    for (int step = 0; step < 100; ++step) CHECK(rank.run("data", data) == HVD_OK);
     CHECK(met(rank.engine) == before);
     if (rank.rank == 1) pending = rank.allreduce_async("other", other);
     CHECK(rank.finish(pending) == HVD_OK && other[0] == 2.0f);
@@ -121,7 +102,7 @@ TEST(what_the_program_changes_counts) {
     for (int step = 0; step < 2000; ++step) {
       const Variant& now = variants[step / 20 % 5];
       std::vector<float> data(2, static_cast<float>(1 + 2 * rank.rank));
-      CHECK(run(rank, "data", data, now.op, now.prescale, now.postscale) == HVD_OK);
+      CHECK(rank.run("data", data, now.op, now.prescale, now.postscale) == HVD_OK);
       CHECK(data[0] == now.sum && data[1] == now.sum);
     }
   });
@@ -134,10 +115,10 @@ TEST(operations_of_process_sets_do_not_meet) {
     CHECK(rank.simple(HVD_ADD_PROCESS_SET, "add", &id, 0, {0, 2}) == HVD_OK);
     for (int step = 0; step < 500; ++step) {
       std::vector<float> data(2, static_cast<float>(step * 7 + rank.rank)), of_set(2, 1.0f);
-      CHECK(run(rank, "data", data) == HVD_OK);
+      CHECK(rank.run("data", data) == HVD_OK);
       check_sum(rank, data, step, 3);
       if (rank.rank == 1) continue;
-      CHECK(run(rank, "data", of_set, HVD_SUM, 1.0, 1.0, static_cast<int>(id)) == HVD_OK);
+      CHECK(rank.run("data", of_set, HVD_SUM, 1.0, 1.0, static_cast<int>(id)) == HVD_OK);
       CHECK(of_set[0] == 2.0f && of_set[1] == 2.0f);
     }
     CHECK(rank.simple(HVD_BARRIER, "end") == HVD_OK);  // nobody shuts down before
@@ -150,7 +131,7 @@ TEST(a_rank_that_has_joined_is_not_waited_for) {
       for (int step = 0; step < 40; ++step) {
         if (rank.rank == 1 && step == 20) break;
         std::vector<float> data(2, static_cast<float>(step * 7 + rank.rank));
-        CHECK(run(rank, "data", data) == HVD_OK);
+        CHECK(rank.run("data", data) == HVD_OK);
         check_sum(rank, data, step, step < 20 ? 2 : 1);
       }
       int64_t last = -1;
@@ -165,7 +146,7 @@ TEST(what_differs_is_refused_on_all_ranks_and_the_engine_goes_on) {
     for (int step = 0; step < 300; ++step) {
       const bool differs = step % 10 == 9 && rank.rank == 1;
       std::vector<float> data(differs ? 3 : 2, static_cast<float>(step * 7 + rank.rank));
-      const int code = run(rank, "data", data);
+      const int code = rank.run("data", data);
       CHECK((code == HVD_OK) == (step % 10 != 9));
       if (code == HVD_OK) check_sum(rank, data, step, 2);
     }
@@ -196,7 +177,7 @@ TEST(an_abort_ends_who_waits) {
         hvd_abort(rank.engine, "enough");
         break;
       }
-      code = run(rank, "data", data);
+      code = rank.run("data", data);
       CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
     }
     if (rank.rank == 0) CHECK(code < 0);

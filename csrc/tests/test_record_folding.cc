@@ -165,7 +165,11 @@ class Story {
       votes.push_back({rank == 2 ? ready : submit + some(static_cast<int>(ready - submit) + 1), 0, 0, 0, name,
                        RecordKind::kReady, 0, 0, rank});
     if (meets) {
-      for (size_t i = 1; i < votes.size(); ++i) add(votes[i]);
+      const size_t known = plain.size();
+      for (size_t i = 1; i < votes.size(); ++i) add(votes[i]);  // that of rank 1 is in the meeting
+      votes.resize(votes_ ? 1 : 0);
+      votes.insert(votes.end(), plain.begin() + static_cast<ptrdiff_t>(known), plain.end());
+      plain.resize(known);
       records.push_back({submit, number_, 7, 0, name, RecordKind::kMeeting, static_cast<uint16_t>(bytes),
                          votes_ ? votes[0].time : 0, (end - submit) << 32 | (begin - submit)});
     }
@@ -174,10 +178,17 @@ class Story {
     const bool late = !meets && pick({0, 1}) == 1;  // a thread that comes after another has begun
     const Record begins{wait, 0, 0, 0, name, RecordKind::kWaitBegin, 7, 0, handle};
     if (!late) tell(begins);
-    if (votes_) tell({submit, 0, 0, 0, name, RecordKind::kReady, 0, 0, 0});
-    for (const Record& each : votes)
-      if (!meets) add(each);
-    if (meets && votes_) plain.push_back(votes[0]);
+    const Record own{submit, 0, 0, 0, name, RecordKind::kReady, 0, 0, 0};
+    if (votes_ && meets) {  // in the order in which they came
+      votes.push_back(own);
+      std::sort(votes.begin(), votes.end(), [](const Record& a, const Record& b) {
+        return std::pair(a.time, a.argument) < std::pair(b.time, b.argument);
+      });
+      plain.insert(plain.end(), votes.begin(), votes.end());
+    } else if (votes_) {
+      tell(own);
+      for (const Record& each : votes) add(each);
+    }
     if (votes_) tell({release, number_, 0, 0, name, RecordKind::kRelease, 0, 0, 1});
     const bool told = meets || !lost();
     if (told) plain.push_back({begin, number_, 0, 0, name, RecordKind::kRunBegin, 0, bytes, 1});

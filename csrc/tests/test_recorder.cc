@@ -326,21 +326,26 @@ TEST(every_operation_is_recorded_alone_or_in_a_fold) {
     ThreadWorld(2).run([&](Rank& rank) {
       std::vector<float> data(count);
       CHECK(hvd_timeline_start(rank.engine, directory.file().c_str(), HVD_TIMELINE_ALL_RANKS) == HVD_OK);
-      for (int i = 0; i < 5000; ++i) CHECK(rank.allreduce("often", data) == HVD_OK);
+      for (int i = 0; i < 5000; ++i)
+        CHECK((i % 500 < 400 ? rank.run("often", data) : rank.allreduce("often", data)) == HVD_OK);
       CHECK(hvd_timeline_stop(rank.engine) == HVD_OK);
     });
     check_nesting(trace(directory.file()), true);
     for (int rank = 0; rank < 2; ++rank) {
       const Part part = read_part(directory.part(rank));
       std::map<uint64_t, int> found;
+      std::multiset<uint32_t> released, begun;
       for (const Record& record : part.records) {
         CHECK(record.kind != RecordKind::kMeeting);
+        if (record.kind == RecordKind::kRelease) released.insert(record.operation);
+        if (record.kind == RecordKind::kRunBegin) begun.insert(record.operation);
         if (record.kind == RecordKind::kRunEnd) found[record.operation]++;
         if (record.kind == RecordKind::kFold)
           for (uint64_t i = 0; i < record.argument >> 32; ++i) found[record.operation + i]++;
       }
       CHECK(found.size() == 5000 && found.begin()->first == 1 && found.rbegin()->first == 5000);
       for (const auto& each : found) CHECK(each.second == 1);
+      CHECK(released == (rank == 0 ? begun : std::multiset<uint32_t>()));
       CHECK(part.count(RecordKind::kRunBegin) == part.count(RecordKind::kRunEnd));
       CHECK(part.end.find("\"dropped\": 0") != std::string::npos);
     }

@@ -117,6 +117,19 @@ TEST(bars_nest_when_a_name_comes_again_before_its_end) {
 }
 
 // This rank has joined: the others need not wait until it has run an operation before they start the next.
+// Rank 1 is ready for the next operation before this rank has recorded that they met.
+TEST(nothing_goes_back_in_time) {
+  View view;
+  view.add(RecordKind::kReady, 40, 1);
+  view.add(RecordKind::kReady, 10, 0);
+  view.add(RecordKind::kReady, 20, 1);
+  view.add(RecordKind::kRelease, 30);
+  view.run(30, 35);
+  view.agree(45, 50, 0);
+  view.run(50, 55);
+  check_nesting(view.events, true);
+}
+
 TEST(bars_nest_when_the_next_is_released_before_the_end) {
   View view;
   view.agree(1, 2, 1);

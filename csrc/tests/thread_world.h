@@ -90,6 +90,24 @@ class Rank {
   int allreduce(const std::string& name, std::vector<float>& data, int op = HVD_SUM, int set = 0) {
     return finish(allreduce_async(name, data, op, set));
   }
+  // An allreduce by a call of hvd_run(), for which the ranks may meet, to its end.
+  int run(const std::string& name, std::vector<float>& data, int op = HVD_SUM, double prescale = 1.0,
+          double postscale = 1.0, int set = 0) {
+    const auto rows = static_cast<int64_t>(data.size());
+    hvd_tensor tensor{data.data(), data.data(), &rows, 1, HVD_FLOAT32, HVD_CPU, 0};
+    hvd_request request = Rank::request(HVD_ALLREDUCE, name.c_str());
+    request.reduce_op = op;
+    request.prescale = prescale;
+    request.postscale = postscale;
+    request.process_set = set;
+    request.tensor_count = 1;
+    request.tensors = &tensor;
+    hvd_handle handle = 0;
+    int code = hvd_run(engine, &request, 100.0, &handle);
+    while (code == HVD_INTERRUPTED) code = hvd_wait(engine, handle, 100.0);
+    CHECK(code != HVD_IN_PROGRESS);
+    return code;
+  }
   int simple(int kind, const char* name, int64_t* result = nullptr, int set = 0,
              std::vector<int32_t> numbers = {}) {
     hvd_request request = Rank::request(kind, name);
