@@ -104,29 +104,35 @@ void Control::announce(int rank, Frame frame) {
 }
 
 void Control::arrive(int at, size_t branch, const Frame& frame) {
-  if (at == 0) return count(branch, frame);
-  require(combining_[static_cast<size_t>(at)]->from_branch(branch, content(frame), length(frame), time()),
-          "a leader received a malformed frame");
-}
-
-// As Coordinator::received() does.
-void Control::count(size_t branch, const Frame& frame) {
   const uint8_t* data = content(frame);
   size_t size = length(frame);
   RankSet ranks;
   wire::Message message;
-  require(open_frame(branches_[0][branch], size_, &data, &size, &ranks, &message),
-          "rank 0 received a malformed frame");
+  require(open_frame(branches_[static_cast<size_t>(at)][branch], size_, &data, &size, &ranks, &message),
+          "a leader received a malformed frame");
+  spend_on_votes(at, ranks, message);
+  if (at == 0) return count(ranks, message);
+  require(combining_[static_cast<size_t>(at)]->from_branch(branch, content(frame), length(frame), time()),
+          "a leader can do nothing with a frame");
+}
+
+// Those that come together for a known operation are some words, everywhere. Whole requests are compared by
+// leaders as they are, and looked at by rank 0 one by one.
+void Control::spend_on_votes(int at, const RankSet& ranks, const wire::Message& message) {
   const Costs& costs = machine_.costs();
+  if (message.type != MessageType::kVotes) return machine_.spend(costs.vote);
+  for (const wire::Vote& vote : message.votes)
+    machine_.spend(vote.request && at == 0 ? costs.vote * ranks.count()
+                                           : costs.votes + costs.votes_rank * size_);
+}
+
+// As Coordinator::received() does.
+void Control::count(const RankSet& ranks, const wire::Message& message) {
   if (message.type == MessageType::kVotes) {
-    for (const wire::Vote& vote : message.votes) {
-      machine_.spend(vote.request ? costs.vote * ranks.count() : costs.votes + costs.votes_rank * size_);
-      negotiation_.votes(ranks, vote, time());
-    }
+    for (const wire::Vote& vote : message.votes) negotiation_.votes(ranks, vote, time());
     return;
   }
   ranks.each([&](int rank) {
-    machine_.spend(costs.vote);
     if (message.type == MessageType::kCached) {
       negotiation_.cached(rank, message.id, time());
     } else {

@@ -43,7 +43,8 @@ class Control {
   double finish();
   void announce(int rank, Frame frame);
   void arrive(int at, size_t branch, const Frame& frame);
-  void count(size_t branch, const Frame& frame);
+  void spend_on_votes(int at, const RankSet& ranks, const wire::Message& message);
+  void count(const RankSet& ranks, const wire::Message& message);
   void act(int rank);
   void release();
   void send_down(int from, size_t branch, const Frame& frame);
