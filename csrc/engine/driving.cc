@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/processors.h"
@@ -129,11 +130,12 @@ bool Engine::sleep_as_driver(double seconds) {
 }
 
 int Engine::wait(Task& task, double seconds) {
-  if (task.finished()) return HVD_OK;
-  const bool recorded = recorder_.active();
+  const bool begun = std::exchange(task.wait_begun, false);
+  if (task.finished() && !begun) return HVD_OK;
+  const bool recorded = begun || recorder_.active();
   const uint64_t begin = now_ns();
-  if (recorded) record_wait(RecordKind::kWaitBegin, task, begin);
-  const int code = wait_as_driver(task, seconds);
+  if (recorded && !begun) record_wait(RecordKind::kWaitBegin, task, begin);
+  const int code = task.finished() ? HVD_OK : wait_as_driver(task, seconds);
   const uint64_t end = now_ns();
   metrics_.blocked_ns.add(end - begin);
   if (recorded) record_wait(RecordKind::kWaitEnd, task, end);

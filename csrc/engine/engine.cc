@@ -167,8 +167,10 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
     (task->sent_as != 0 ? metrics_.cache_hits : metrics_.cache_misses).bump();
     if (recorder_.active()) {
       task->recorded = recorder_.names().of(task->request, task->sent_as);
-      recorder_.add(task->submitted, RecordKind::kSubmit, task->recorded,
-                    {task->unattended, static_cast<uint16_t>(task->request.process_set), 0},
+      task->wait_begun = waits;
+      recorder_.add(task->submitted, waits ? RecordKind::kSubmitAndWait : RecordKind::kSubmit, task->recorded,
+                    {waits ? thread_number() : uint32_t{task->unattended},
+                     static_cast<uint16_t>(task->request.process_set), 0},
                     static_cast<uint16_t>(task->request.kind), request_bytes(task->request),
                     static_cast<uint64_t>(*handle));
     }

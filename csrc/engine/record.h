@@ -45,6 +45,9 @@ enum class RecordKind : uint16_t {
   // kRunBegin of an operation on one tensor, and the kTensor, in one record, as it stands in memory only:
   // `argument` is that of the kTensor.
   kRunAlone = 26,
+  // kSubmit and, at the same time, kWaitBegin of thread `operation`, in one record, as it stands in memory
+  // only.
+  kSubmitAndWait = 27,
 };
 
 // Which time a kFoldTime sums up, with the longest; of each operation.

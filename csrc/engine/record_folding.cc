@@ -62,6 +62,15 @@ void expand_run(const Record& run, std::vector<Record>* out) {
   out->push_back(tensor);
 }
 
+void expand_submission(const Record& submission, std::vector<Record>* out) {
+  Record submit = submission;
+  submit.kind = RecordKind::kSubmit;
+  submit.operation = 0;
+  out->push_back(submit);
+  out->push_back({submission.time, 0, submission.set, 0, submission.name, RecordKind::kWaitBegin,
+                  static_cast<uint16_t>(submission.operation), 0, submission.argument});
+}
+
 }  // namespace
 
 void RecordFolding::add(const Record& record, std::vector<Record>* out) {
@@ -91,6 +100,7 @@ bool RecordFolding::belongs(const Record& record) {
     case RecordKind::kReady:
       return vote(record);
     case RecordKind::kSubmit:
+    case RecordKind::kSubmitAndWait:
       if (now.submitted || (!held_.empty() && !same)) return false;
       now.submitted = true;
       now.name = record.name;
@@ -99,6 +109,9 @@ bool RecordFolding::belongs(const Record& record) {
       now.bytes = record.bytes;
       now.kind = record.extra;
       now.submit = record.time;
+      if (record.kind == RecordKind::kSubmit) break;
+      now.wait = record.time;
+      now.thread = static_cast<uint16_t>(record.operation);
       break;
     case RecordKind::kWaitBegin:
       if (!now.submitted || !mine || now.wait != 0) return false;
@@ -292,6 +305,7 @@ void RecordFolding::write(const std::vector<Record>& records, std::vector<Record
 void RecordFolding::write(const Record& record, std::vector<Record>* out) const {
   if (record.kind == RecordKind::kMeeting) return expand_meeting(record, votes_, cycles_, out);
   if (record.kind == RecordKind::kRunAlone) return expand_run(record, out);
+  if (record.kind == RecordKind::kSubmitAndWait) return expand_submission(record, out);
   out->push_back(record);
 }
 

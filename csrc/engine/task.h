@@ -43,6 +43,7 @@ class Task {
   bool away = false;        // until it runs, this rank comes to no meeting
   bool unattended = false;  // it calls back, and no thread waits for it
   uint32_t recorded = 0;    // the number of its name in records; 0: not known
+  bool wait_begun = false;  // the record of its submission says that its thread waits for it
   int64_t result = 0;
   std::vector<int32_t> received_splits;
 

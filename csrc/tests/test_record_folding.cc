@@ -153,7 +153,7 @@ class Story {
 
   void operation(uint32_t name, bool meets, uint64_t bytes, bool announces_next) {
     ++number_;
-    const uint64_t submit = time_, wait = submit + (meets ? 0 : some(300));
+    const uint64_t submit = time_, wait = submit + (meets ? 0 : some(pick({1, 300})));
     const uint64_t ready = wait + some(pick({500, 500, 20'000, 500}));
     const uint64_t release = ready + (meets ? 0 : some(500)), begin = release + (meets ? 0 : some(500));
     const uint64_t end = begin + 100 + some(some(60) == 0 ? 300'000 : 1000);
@@ -174,10 +174,16 @@ class Story {
                          votes_ ? votes[0].time : 0, (end - submit) << 32 | (begin - submit)});
     }
     auto tell = [&](const Record& record) { meets ? plain.push_back(record) : add(record); };
-    tell({submit, 0, 0, 0, name, RecordKind::kSubmit, 0, bytes, handle});
+    const Record submits{submit, 0, 0, 0, name, RecordKind::kSubmit, 0, bytes, handle};
     const bool late = !meets && pick({0, 1}) == 1;  // a thread that comes after another has begun
     const Record begins{wait, 0, 0, 0, name, RecordKind::kWaitBegin, 7, 0, handle};
-    if (!late) tell(begins);
+    const bool at_once = !meets && !late && wait == submit && pick({0, 1}) == 1;
+    if (at_once && !lost()) {
+      plain.insert(plain.end(), {submits, begins});
+      records.push_back({submit, 7, 0, 0, name, RecordKind::kSubmitAndWait, 0, bytes, handle});
+    }
+    if (!at_once) tell(submits);
+    if (!at_once && !late) tell(begins);
     const Record own{submit, 0, 0, 0, name, RecordKind::kReady, 0, 0, 0};
     if (votes_ && meets) {  // in the order in which they came
       votes.push_back(own);
