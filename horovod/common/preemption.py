@@ -42,10 +42,16 @@ def install(client: NoticeClient, seconds: float) -> None:
 
 
 def job_is_ending() -> None:
-    """The launcher ends this worker; in any thread."""
+    """The launcher ends this worker; in any thread.
+
+    From now on the signal needs no handler: Python runs none while the main thread is in a call of
+    C that lasts, or on its way out.
+    """
     _warning.ending = True
-    if _warning.given:
-        _end()
+    if _warning.client is not None and signal.getsignal(signal.SIGTERM) is _on_sigterm:
+        _libc.signal(signal.SIGTERM, None)
+        if _warning.given:
+            _end()
 
 
 def after_fork_in_child() -> None:

@@ -44,13 +44,14 @@ TWO = ["-np", "2", "--min-np", "1", "-H", f"{A}:1,{B}:1"]
 
 
 def test_the_last_one_is_stopped_and_nobody_is_left_to_notice(tmp_path: Path) -> None:
-    with contextlib.closing(StepsJob(tmp_path, *TWO, "--elastic-timeout", "8")) as job:
+    with contextlib.closing(StepsJob(tmp_path, *TWO, "--elastic-timeout", "8", "--verbose")) as job:
         first, second = job.under_way(2)
         os.kill(second["pid"], signal.SIGSTOP)
         os.kill(first["pid"], signal.SIGKILL)
         assert job.process.wait(60) == 128 + signal.SIGKILL
         assert WHO_IS_LEFT in job.output
         assert f"{B}[0] is killed: did not react" in job.output
+        assert f"{B}[0] was ended by signal 9 (SIGKILL) from horovodrun" in job.output
 
 
 def test_the_last_one_is_busy_and_may_take_its_time(tmp_path: Path) -> None:

@@ -127,15 +127,17 @@ def test_frames_reject_something_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "shell"),
+    ("code", "ours", "words", "shell"),
     [
-        (3, "exited with code 3", 3),
-        (-11, "was ended by signal 11 (SIGSEGV)", 139),
-        (-70, "was ended by signal 70", 198),
+        (3, False, "exited with code 3", 3),
+        (-11, False, "was ended by signal 11 (SIGSEGV)", 139),
+        (-70, True, "was ended by signal 70", 198),
+        (-9, False, "was ended by signal 9 (SIGKILL), perhaps because the host ran out of memory", 137),
+        (-9, True, "was ended by signal 9 (SIGKILL) from horovodrun", 137),
     ],
 )
-def test_ends_in_words(code: int, words: str, shell: int) -> None:
-    assert failure.describe(code) == words
+def test_ends_in_words(code: int, ours: bool, words: str, shell: int) -> None:
+    assert failure.describe(code, ours) == words
     assert failure.exit_code(code) == shell
 
 

@@ -26,7 +26,7 @@ from horovod.runner.elastic.output import WorkerOutput
 from horovod.runner.elastic.places import places
 from horovod.runner.elastic.plan import ElasticPlan
 from horovod.runner.elastic.rendezvous import ElasticRendezvous
-from horovod.runner.elastic.state import LIVING, PRESENT, State, Worker
+from horovod.runner.elastic.state import LIVING, PRESENT, Phase, State, Worker
 from horovod.runner.launcher import failure
 from horovod.runner.launcher.agent_process import AgentProcess
 from horovod.runner.launcher.supervision import KILL_AFTER, Watch
@@ -122,8 +122,9 @@ class ElasticJob(ElasticAgents):
             given, _, reason = frame.payload.decode().partition(" ")
             self._on_exit(number, int(given), f"could not be started: {reason}")
         elif frame.kind is Kind.EXIT:
-            code = int(frame.payload)
-            self._on_exit(number, code, failure.describe(code))
+            code, worker = int(frame.payload), self._state.workers.get(number)
+            ours = self._stopping or (worker is not None and worker.phase is Phase.CONDEMNED)
+            self._on_exit(number, code, failure.describe(code, ours))
         elif frame.kind is Kind.RESULT:
             self._results.setdefault(number, bytearray()).extend(frame.payload)
         elif frame.kind is Kind.TIMELINE:

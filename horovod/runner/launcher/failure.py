@@ -15,15 +15,17 @@ def exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def describe(code: int) -> str:
-    """How a process ended, in words."""
+def describe(code: int, ours: bool = False) -> str:
+    """How a process ended, in words. ``ours``: the launcher was about to end it."""
     if code >= 0:
         return f"exited with code {code}"
     try:
         name = f" ({signal.Signals(-code).name})"
     except ValueError:
         name = ""
-    hint = ", perhaps because the host ran out of memory" if -code == signal.SIGKILL else ""
+    hint = ""
+    if -code == signal.SIGKILL:
+        hint = " from horovodrun" if ours else ", perhaps because the host ran out of memory"
     return f"was ended by signal {-code}{name}{hint}"
 
 

@@ -174,7 +174,7 @@ class Job(Supervision):
             self._keep_recorded(agent, frame.payload)
         elif frame.kind is Kind.EXIT:
             code = int(frame.payload)
-            self._on_exit(agent, frame.rank, code, failure.describe(code))
+            self._on_exit(agent, frame.rank, code, failure.describe(code, ours=self._stopping))
         elif frame.kind is Kind.DONE:
             self._on_done(agent, frame)
 
