@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 GRADIENTS = 200
-MOST_STEPS = 1000  # in a round
+MOST_STEPS, MOST_SAMPLES = 1000, 100_000  # in a round
 UNCOUNTED = 5  # steps of each fit()
 
 
@@ -47,6 +47,8 @@ def data_of(work: Work, steps: int, rank: int) -> tuple[Any, Any]:
 class Contender:
     """What can be measured: something that is done step by step."""
 
+    most_steps = MOST_STEPS
+
     def steps(self, count: int) -> None:
         """Does it."""
         raise NotImplementedError
@@ -70,8 +72,9 @@ class Fit(Contender):
         import horovod.keras as hvd
 
         self.batch = work.batch
+        self.most_steps = min(MOST_STEPS, MOST_SAMPLES // work.batch)  # whose samples are in memory
         self.laps: list[Any] = []  # of each call of seconds(): those of its steps
-        self.x, self.y = data_of(work, UNCOUNTED + MOST_STEPS, hvd.rank())
+        self.x, self.y = data_of(work, UNCOUNTED + self.most_steps, hvd.rank())
         optimizer = keras.optimizers.SGD(0.001)
         self.model = model_of(work)
         self.model.compile(

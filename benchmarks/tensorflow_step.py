@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from flags import in_turns_parser
 from others import Others
 from section import Section
-from tensorflow_contenders import GRADIENTS, MOST_STEPS, Contender, Copy, Fit, Loop, ManyGradients, Work
+from tensorflow_contenders import GRADIENTS, Contender, Copy, Fit, Loop, ManyGradients, Work
 
 SECTION = Section(
     "tensorflow-step",
@@ -75,6 +75,7 @@ WORKS = (
     # As many as the examples take and more, where the sums are a smaller part of the step.
     Work("MLP", mlp, (784,), 64, efficiency=0.95, ratio=None),
     Work("MLP", mlp, (784,), 256, efficiency=0.95, ratio=None),
+    Work("MLP", mlp, (784,), 1024, efficiency=0.95, ratio=None),
 )
 
 
@@ -91,7 +92,7 @@ def measured(contenders: Sequence[Contender], rounds: int, seconds: float) -> li
     """Seconds of a step of each in each round, in turns."""
     for contender in contenders:
         timed(contender, 3)
-    counts = [min(MOST_STEPS, max(10, int(seconds / timed(contender, 10)))) for contender in contenders]
+    counts = [min(each.most_steps, max(10, int(seconds / timed(each, 10)))) for each in contenders]
     times: list[list[float]] = [[] for _ in contenders]
     for number in range(rounds):
         for i in range(len(contenders)):

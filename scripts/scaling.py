@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import re
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from horovod._bootstrap.world.tree import parents_of
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scaling.md"
 SIMULATOR = ROOT / "build" / "editable" / "simulate"
+HOROVODRUN = str(Path(sys.executable).with_name("horovodrun"))
 LOCAL = 8  # ranks of a host
 HOSTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 MOST_STEPS = 4096  # hosts up to which a step of many tensors is simulated: the last takes 9 GB
@@ -32,18 +35,19 @@ MIB = 1 << 20
 STEP_SECONDS = 0.25  # of computing, assumed
 BACKWARD = 2 / 3  # of that
 
-# Real runs: all hosts are on this machine and connected by its loopback. What messages cost was fitted to
-# earlier runs; what else is to be known comes from the first real run of the check.
+# Real runs: all hosts are on this machine and connected by its loopback. What a message costs was fitted to
+# earlier runs; the rest is measured by the check.
 HERE = {
     "one_machine": 1.0,
     "processors": 2.0,
     "latency": 5e-6,
     "port_byte": 2e-10,
-    "local_message": 2e-6,
-    "remote_message": 15e-6,
+    "local_message": 0.3e-6,
+    "remote_message": 8e-6,
 }
-CHECKED = ((2, 8), (4, 8), (8, 8), (16, 8))
-BLOCKING, STEPS, TENSORS, RUNS = 200, 5, 200, 3
+CHECKED = ((2, 4), (2, 8), (4, 8), (8, 8), (16, 8))
+FIRST = (2, 8)  # what waking up and submitting cost there comes from real runs
+BLOCKING, STEPS, TENSORS, RUNS, TURNS = 200, 5, 200, 5, 100
 
 Figures = dict[str, float]
 
@@ -230,7 +234,7 @@ def put(name: str, content: str) -> None:
 def real(hosts: int, local: int, blocking: int = BLOCKING, steps: int = STEPS) -> Figures:
     """The same of a real job on this machine."""
     topology = ",".join([str(local)] * hosts)
-    words = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(hosts * local)]
+    words = [HOROVODRUN, "-np", str(hosts * local)]
     rank = [
         sys.executable,
         str(ROOT / "scripts" / "scaling_rank.py"),
@@ -250,6 +254,34 @@ def real(hosts: int, local: int, blocking: int = BLOCKING, steps: int = STEPS) -
     return figures
 
 
+def turn_seconds(processes: int) -> float:
+    """What a turn costs a processor if so many processes, each by itself, take turns on all processors."""
+    rings = int(HERE["processors"])
+    pipes = [os.pipe() for _ in range(processes)]
+    program = str(ROOT / "scripts" / "scaling_turns.py")
+    started = []
+    for number, (mine, _) in enumerate(pipes):
+        following = pipes[(number + rings) % processes][1]
+        words = [sys.executable, program, *map(str, (mine, following, TURNS))]
+        ends = (mine, following)
+        started.append(subprocess.Popen(words, pass_fds=ends, stdout=subprocess.PIPE, text=True))
+    for _, first in pipes[:rings]:
+        os.write(first, b"x")
+    laps = [float(process.communicate(timeout=300)[0]) for process in started]
+    for end in itertools.chain.from_iterable(pipes):
+        os.close(end)
+    return statistics.median(laps) * rings / processes
+
+
+def step_seconds(jobs: int) -> float:
+    """What a step of many tensors costs a processor for each rank if so many jobs of 8 are at it at once."""
+    words = [HOROVODRUN, "-np", str(LOCAL), sys.executable, str(ROOT / "scripts" / "scaling_beside.py")]
+    words += [str(time.time() + 5 + jobs), "3", str(TENSORS)]
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(jobs)]
+    steps = [float(job.communicate(timeout=300)[0].rpartition(":")[2]) for job in started]
+    return statistics.median(steps) * HERE["processors"] / (jobs * LOCAL)
+
+
 def calibrated(hosts: int, local: int, measured: Figures) -> dict[str, float]:
     """What waking up and submitting cost, so that the simulator's times are those of this job."""
     found = {"wake": 3e-6, "submit": 5e-6}
@@ -267,28 +299,44 @@ def calibrated(hosts: int, local: int, measured: Figures) -> dict[str, float]:
     return found
 
 
+@functools.cache
+def cost(measure: Callable[[int], float], count: int) -> float:
+    """The median of several measurements."""
+    return statistics.median(measure(count) for _ in range(3))
+
+
+def growth(measure: Callable[[int], float], count: int, first: int) -> float:
+    """How much dearer a rank's work is than with as few as in the first row."""
+    return cost(measure, count) / cost(measure, first)
+
+
 def check() -> str:
     """The table of real runs beside the simulator's figures."""
-    costs: dict[str, float] = {}
+    jobs = {row: [real(*row) for _ in range(RUNS)] for row in CHECKED}
+    middle = {name: statistics.median(run[name] for run in jobs[FIRST]) for name in jobs[FIRST][0]}
+    costs = calibrated(*FIRST, middle)
+    print(f"wake {costs['wake'] * 1e6:.1f} µs, submit {costs['submit'] * 1e6:.1f} µs")
     lines = []
-    for hosts, local in CHECKED:
-        runs = [real(hosts, local) for _ in range(RUNS)]
-        if not costs:
-            middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-            costs = calibrated(hosts, local, middle)
-            print(f"wake {costs['wake'] * 1e6:.1f} µs, submit {costs['submit'] * 1e6:.1f} µs")
-        ours = simulated(hosts, local, star=False, **HERE, **costs)
+    for (hosts, local), runs in jobs.items():
+        ranks, first = hosts * local, FIRST[0] * FIRST[1]
+        alone, many = growth(turn_seconds, ranks, first), growth(step_seconds, ranks // LOCAL, first // LOCAL)
+        dearer = {name: HERE[name] * alone for name in ("local_message", "remote_message")}
+        dearer |= {"wake": costs["wake"] * alone, "submit": costs["submit"] * many}
+        ours = simulated(hosts, local, star=False, **{**HERE, **dearer})
         cells = [f"{hosts} x {local}"]
         for name in ("first_messages", "cached_messages"):
             cells += ["/".join(sorted({f"{run[name]:g}" for run in runs})), f"{ours[name + '_rank_0']:g}"]
-        for name in ("cached_seconds", "step_seconds"):
+        for name, factor in (("cached_seconds", alone), ("step_seconds", many)):
             times = sorted(run[name] for run in runs)
-            off = max((ours[name] / time - 1 for time in times), key=abs)
-            cells += [f"{seconds(times[0])} to {seconds(times[-1])}", f"{seconds(ours[name])} ({off:+.0%})"]
+            median = statistics.median(times)
+            cells += [f"{factor:.2f}", f"{seconds(median)} ({seconds(times[0])} to {seconds(times[-1])})"]
+            cells.append(f"{seconds(ours[name])} ({ours[name] / median - 1:+.0%})")
         lines.append(cells)
         print(_row(cells), flush=True)
     head = ["ranks", "messages, first time", "simulated", "again", "simulated"]
-    return table([*head, "4 bytes", "simulated", "200 tensors", "simulated"], lines)
+    return table(
+        [*head, "dearer", "4 bytes", "simulated", "dearer", f"{TENSORS} tensors", "simulated"], lines
+    )
 
 
 def main() -> None:

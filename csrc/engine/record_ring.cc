@@ -1,7 +1,5 @@
 #include "engine/record_ring.h"
 
-#include <algorithm>
-
 namespace hvd {
 namespace {
 

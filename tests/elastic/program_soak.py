@@ -89,6 +89,7 @@ state = hvd.elastic.ObjectState(
     step=0,
 )
 worlds = 0
+left: dict[str, float] = {}  # what is held in the end
 
 
 @hvd.elastic.run
@@ -105,6 +106,8 @@ def train(state: Any) -> None:
         else:
             time.sleep(0.01)  # all is computed, but not all are killed
         state.commit()
+    left.update(held())
+    hvd.barrier()  # the engine of all ends when the first one leaves
 
 
 def step(state: Any) -> None:
@@ -123,4 +126,4 @@ def step(state: Any) -> None:
 
 train(state)
 digest = hashlib.sha256(b"".join(weight.tobytes() for weight in state.weights)).hexdigest()
-note("end", rank=hvd.rank(), digest=digest, worlds=worlds, **held())
+note("end", rank=hvd.rank(), digest=digest, worlds=worlds, **left)
