@@ -78,6 +78,10 @@ class Application:
     why: str = ""
 
 
+class ConnectionLost(LauncherGone):
+    """The launcher may still be there."""
+
+
 def enlist(
     worker: ElasticWorker, application: Application, peer_timeout: float, patience: float
 ) -> tuple[RendezvousClient, Assignment]:
@@ -120,7 +124,7 @@ def _wait(client: RendezvousClient, patience: float) -> Assignment:
         if client.removed is not None:
             raise Removed(client.removed)
         if client.failure is not None:
-            raise LauncherGone(client.failure)
+            raise ConnectionLost(client.failure)
         if poller.poll(_LOOK_SECONDS * 1000):
             client.on_readable()
         now = time.monotonic()

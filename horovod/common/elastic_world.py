@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from horovod._bootstrap import identity as identities
 from horovod._bootstrap.elastic_worker import ElasticWorker
-from horovod._bootstrap.enlist import Application, Assignment, LauncherGone, Removed, enlist
+from horovod._bootstrap.enlist import Application, Assignment, ConnectionLost, LauncherGone, Removed, enlist
 from horovod._bootstrap.identity.variables import RANK, START_RANK, WORKER
 from horovod._bootstrap.notices import NoticeClient
 from horovod._bootstrap.rendezvous.enlistment import scope_of
@@ -309,8 +309,12 @@ def _enlist(me: ElasticWorker, config: Config) -> tuple[RendezvousClient, Assign
         silent=_worker.culprit is not None and _worker.culprit.silent,
         why=_worker.why,
     )
+    patience = config.peer_timeout_seconds, config.elastic_timeout
     try:
-        client, place = enlist(me, application, config.peer_timeout_seconds, config.elastic_timeout)
+        try:
+            client, place = enlist(me, application, *patience)
+        except ConnectionLost:  # this process was stopped, or the link failed: it comes again
+            client, place = enlist(me, application, *patience)
     except Removed as removed:
         import logging  # here: it would take a tenth of the time of importing this module
 

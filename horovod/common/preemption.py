@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,15 @@ _libc.signal.restype = ctypes.c_void_p
 _libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
 
 
+SAME_SIGNAL = 1.0  # seconds in which it counts once
+
+
 class _Warning:
     def __init__(self) -> None:
         self.client: NoticeClient | None = None
         self.seconds = 0.0  # that a warning leaves, as the launcher was told
         self.given = False  # SIGTERM has come
+        self.given_at = 0.0
         self.ending = False  # the launcher ends this worker
 
 
@@ -63,7 +68,10 @@ def after_fork_in_child() -> None:
 
 def _on_sigterm(number: int, frame: FrameType | None) -> None:
     client = _warning.client
-    repeated, _warning.given = _warning.given, True
+    now = time.monotonic()
+    if _warning.given and not _warning.ending and now < _warning.given_at + SAME_SIGNAL:
+        return
+    repeated, _warning.given, _warning.given_at = _warning.given, True, now
     if repeated or _warning.ending or client is None or not client.connected:
         _end()
         return

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Collection
 
+LONGEST_WAIT = 1e6  # seconds; poll() takes no more than 24.8 days
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 

@@ -55,6 +55,8 @@ def main(stop: str, notes: str, framework: str) -> None:
             if total[0]:
                 break
             trained.step(int(total[1]))
+            if "LOUD" in os.environ:
+                print("x" * int(os.environ["LOUD"]), flush=True)
             if trained.state.step == 1:
                 note(notes, kind="committed", **trained.reached())
                 if os.environ["HOROVOD_START_RANK"] == "1" and "BUSY" in os.environ:

@@ -32,6 +32,7 @@ class StepsJob:
         on: Hosts | None = None,
         framework: str = "numpy",
         env: Mapping[str, str] | None = None,
+        stdout: int | None = None,
     ) -> None:
         self.directory = directory
         self._notes = directory / "notes"
@@ -44,7 +45,7 @@ class StepsJob:
                 words if on is None else on.words(1, *words),
                 env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **QUIET, **(env or {})},
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=output if stdout is None else stdout,
                 stderr=output,
             )
 

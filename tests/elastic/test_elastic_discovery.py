@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from util_paths import ROOT
 
 from horovod.runner.elastic import discovery
 from horovod.runner.elastic.discovery import (
@@ -45,6 +49,11 @@ def test_half_an_answer_is_none(text: str) -> None:
         parse_discovered(text, 1, "script")
 
 
+def test_a_wrong_number_is_not_taken() -> None:
+    with pytest.raises(ValueError, match="more than 10000 slots"):
+        parse_discovered("a:20000000\n", 1, "script")
+
+
 def test_script_with_arguments(tmp_path: Path) -> None:
     script = HostDiscoveryScript("printf 'a:%s\\nb\\n' 4", 2)
     assert script.find_available_hosts_and_slots() == {"a": 4, "b": 2}
@@ -80,6 +89,52 @@ def test_something_in_the_background_is_not_waited_for() -> None:
     begin = time.monotonic()
     assert HostDiscoveryScript("sleep 20 & echo a").find_available_hosts_and_slots() == {"a": 1}
     assert time.monotonic() < begin + 15
+
+
+def test_polling_does_not_wait_for_something_in_the_background() -> None:
+    """Which holds the script's pipes, so that nothing there tells of its end."""
+    polling = Polling(HostDiscoveryScript("sleep 20 & echo a"), 5.0)
+    polling.turn(time.monotonic())
+    begin = time.monotonic()
+    answer = None
+    while answer is None:
+        assert time.monotonic() < begin + 15
+        poll = select.poll()
+        for descriptor in polling.descriptors:
+            poll.register(descriptor, select.POLLIN)
+        assert polling.due is not None
+        poll.poll(max(0.0, polling.due - time.monotonic()) * 1000 + 1)
+        answer = polling.turn(time.monotonic())
+    assert answer == [HostInfo("a", 1)]
+
+
+def test_an_answer_that_is_seen_late_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "LIMIT_SECONDS", 0.5)
+    call = ScriptCall("echo a", 1)
+    time.sleep(1.0)
+    call.step(time.monotonic())
+    assert call.result() == [HostInfo("a", 1)]
+
+
+ADOPTER = """
+import time
+from horovod.runner.elastic.discovery import HostDiscoveryScript, Polling
+from horovod.runner.processes import become_subreaper
+become_subreaper()
+polling = Polling(HostDiscoveryScript("(sleep 0.3 &) ; echo a"), 0.05)
+deadline, answers = time.monotonic() + 20, 0
+while answers < 5 or open("/proc/thread-self/children").read():
+    answers += polling.turn(time.monotonic()) is not None
+    if answers == 5:
+        polling._next = None  # no more calls
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+"""
+
+
+def test_what_scripts_leave_is_reaped() -> None:
+    """By the launcher, which is the new parent of what they leave."""
+    subprocess.run([sys.executable, "-c", ADOPTER], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
 
 
 def test_polling(tmp_path: Path) -> None:

@@ -276,6 +276,17 @@ def test_leaving_host() -> None:
     assert model.worker("b[0]").phase is Phase.SPAWNED
 
 
+def test_a_host_that_is_not_listed_any_more_is_not_blamed() -> None:
+    """It goes away, also if its worker fails before it has left."""
+    model = Model(start=2, least=1).begin(a=1, b=1)
+    model.discover(a=1)
+    model.exit("b[0]", -9)
+    assert model.state.hosts["b"].not_before == 0.0
+    model.enlist(["a[0]"], commit=1, rolled_back=True).finish_leaving()
+    model.discover(a=1, b=1)
+    assert model.worker("b[0]").phase is Phase.SPAWNED
+
+
 def test_cooldown() -> None:
     """The n-th delay is MIN times 2 to the n, and part of MIN; good behaviour halves n."""
     model = Model(start=4, least=2, cooldown=(1, 100)).begin(a=2, b=2)

@@ -81,6 +81,11 @@ def test_a_frozen_newcomer_is_noticed(tmp_path: Path) -> None:
         director.enlisted([worker], 0)
         os.kill(director.workers[worker].pid, signal.SIGSTOP)
         director.until(lambda: director.withdrawn(worker), "silence")
+        director.events.clear()
+        os.kill(director.workers[worker].pid, signal.SIGCONT)
+        director.enlisted([worker], 0)  # it comes again
+        director.stands([worker], director.assign([worker]))
+        director.finish([worker])
 
 
 def test_a_frozen_member_is_at_fault(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 # Told "ending" when a line comes. The main thread is in a call of C that no signal interrupts: a
 # mutex that is locked twice.
 WORKER = """
-import ctypes, signal, sys, threading
+import ctypes, signal, sys, threading, time
 from types import SimpleNamespace
 from horovod.common import preemption
 
@@ -73,6 +73,19 @@ def test_a_warning_before_the_end() -> None:
         process.terminate()
         said(process, "leaving")
         tell(process)
+        assert process.wait(20) == -signal.SIGTERM
+
+
+@pytest.mark.timeout(60)
+def test_the_same_warning_comes_from_several_sides() -> None:
+    """A second one, a second later, ends the worker."""
+    with worker(during="while True: time.sleep(0.1)") as process:
+        process.terminate()
+        said(process, "leaving")
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.2)
+        process.terminate()
         assert process.wait(20) == -signal.SIGTERM
 
 

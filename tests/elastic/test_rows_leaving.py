@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -52,6 +53,39 @@ def test_the_last_one_is_stopped_and_nobody_is_left_to_notice(tmp_path: Path) ->
         assert WHO_IS_LEFT in job.output
         assert f"{B}[0] is killed: did not react" in job.output
         assert f"{B}[0] was ended by signal 9 (SIGKILL) from horovodrun" in job.output
+
+
+def test_a_job_may_wait_for_months(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"{A}:1\n{B}:1\n")
+    flags = ["-np", "2", "--min-np", "2", "--elastic-timeout", "10000000"]
+    with contextlib.closing(StepsJob(tmp_path, *flags, "--host-discovery-script", f"cat {hosts}")) as job:
+        os.kill(job.under_way(2)[1]["pid"], signal.SIGKILL)
+        job.until(lambda: "is not used any more" in job.output, "the loss of a host")
+        time.sleep(1)
+        hosts.write_text(f"{A}:1\n127.0.1.1:1\n")
+        job.until(lambda: len(job.notes(generation=2)) == 2, "another world")
+        job.end()
+
+
+def test_nobody_is_blamed_while_the_output_is_not_read(tmp_path: Path) -> None:
+    """As by a pager: what agents say stands behind it."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"{A}:1\n")
+    flags = ["-np", "1", "--min-np", "1", "--start-timeout", "4", "--host-discovery-script", f"cat {hosts}"]
+    reader, writer = os.pipe()
+    with (
+        contextlib.closing(StepsJob(tmp_path, *flags, env={"LOUD": "200000"}, stdout=writer)) as job,
+        open(reader, "rb") as output,
+    ):
+        os.close(writer)
+        time.sleep(3)  # nothing fits any more
+        hosts.write_text(f"{A}:1\n{B}:1\n")
+        time.sleep(8)
+        threading.Thread(target=output.read, daemon=True).start()
+        job.world(2)
+        job.end()
+        assert "is not used any more" not in job.output
 
 
 def test_the_last_one_is_busy_and_may_take_its_time(tmp_path: Path) -> None:

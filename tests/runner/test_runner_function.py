@@ -129,6 +129,18 @@ def test_nothing_is_imported_from_the_current_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "executed").exists()
 
 
+def test_output_waits_for_a_slow_reader(tmp_path: Path) -> None:
+    """More of it than pipes hold."""
+    text = (
+        "import horovod\ndef work():\n    for i in range(3000): print(i, 'x' * 90)\n"
+        "horovod.run(work, num_proc=1)\n"
+    )
+    process = in_a_script(tmp_path, text, "")
+    time.sleep(10)
+    out, err = process.communicate(timeout=60)
+    assert [line.split()[0] for line in out.splitlines()] == [f"[0]<stdout>:{i}" for i in range(3000)], err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_job_ends_with_its_caller(tmp_path: Path, number: int) -> None:
     text = (

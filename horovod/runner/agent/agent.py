@@ -37,7 +37,7 @@ from horovod.runner.agent.worker_process import WorkerProcess, start
 from horovod.runner.payload import WorkerFiles
 from horovod.runner.plan.command import NOT_EXECUTABLE, CommandError
 from horovod.runner.plan.job_plan import HostPlan, Worker
-from horovod.runner.processes import Sweep, has_variable, prepare_worker, send, send_group
+from horovod.runner.processes import LONGEST_WAIT, Sweep, has_variable, prepare_worker, send, send_group
 from horovod.runner.processors import thread_variables
 
 if TYPE_CHECKING:
@@ -496,4 +496,4 @@ class Agent:
             for worker in self._workers.values()
             if worker.ended_at is not None and (self._plan is not None or not worker.reaped)
         ]
-        return max(0.0, min(due) - now) if due else None
+        return min(max(0.0, min(due) - now), LONGEST_WAIT) if due else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import select
 import threading
 import time
 from abc import abstractmethod
@@ -22,6 +24,7 @@ from horovod.runner.plan.hosts import HostInfo
 from horovod.runner.plan.job_plan import HostPlan
 
 _ATTEMPTS = 5  # at connecting to a machine that is too busy to answer
+_CATCH_UP = 2.0  # seconds for reading what agents have said while nobody took the output
 _KNOWN = ("localhost", LOOPBACK, "::1")  # to be this machine, without asking anybody
 
 
@@ -51,6 +54,7 @@ class ElasticAgents(Supervision):
         self._own: list[str] = []  # where other machines reach this one, once there are any
         self._unstarted: deque[tuple[str, str]] = deque()  # hosts without an agent, and why
         self._pythons: dict[str, str] = {}
+        self._full_at = -math.inf  # when the console last took nothing more
 
     @abstractmethod
     def _hosts_known(self, hosts: list[HostInfo]) -> None:
@@ -174,10 +178,24 @@ class ElasticAgents(Supervision):
             link.agent.writer.put(kind, payload, number)
             link.agent.writer.flush()
 
+    def _behind(self, now: float) -> bool:
+        """Whether agents have said what was not heard, as nobody takes the output: a pager, perhaps."""
+        if self._console.full():
+            self._full_at = now
+        if now >= self._full_at + _CATCH_UP:
+            return False
+        poll = select.poll()
+        for link in self._links.values():
+            if not link.agent.closed:
+                poll.register(link.agent.reports, select.POLLIN)
+        return bool(poll.poll(0))
+
     def _agents_due(self) -> float | None:
         if self._unstarted:
             return 0.0
-        return min((link.deadline for link in self._links.values() if not link.ready), default=None)
+        soon = time.monotonic() + 0.1
+        due = [max(link.deadline, soon) for link in self._links.values() if not link.ready]
+        return min(due, default=None)
 
     def _look_after_agents(self, now: float) -> None:
         while self._lookups:
@@ -192,7 +210,7 @@ class ElasticAgents(Supervision):
                 self._gone(host, link, "", link.asked or agent.done)
             elif not link.ready and agent.greeted and not agent.remote:
                 self._ready(host, link)
-            elif not link.ready and now >= link.deadline and not self._stopping:
+            elif not link.ready and now >= link.deadline and not self._stopping and not self._behind(now):
                 seconds = f"{self._plan.manner.start_timeout:g} s"
                 self._lost(
                     agent,

@@ -202,7 +202,7 @@ def condemned(now: float, state: State, number: int, text: str, jitter: float) -
     """The launcher ends a worker that does not react: a failure of its host."""
     worker = state.workers[number]
     host = worker.host
-    state = _failed(now, state, worker, -9, text)
+    state = _failed(now, state, worker, -9, f"was killed: {text}")
     state = _put_worker(state, replace(worker, phase=Phase.CONDEMNED, since=now, why=text))
     return tick(now, _blame(now, state, host, f"{worker.name}: {text}", jitter))
 
@@ -332,7 +332,7 @@ def _broken_link(now: float, state: State, hosts: Iterable[str], jitter: float) 
 def _blame(now: float, state: State, name: str, text: str, jitter: float, whole: bool = False) -> State:
     host = state.hosts[name]
     state = _tell(state, text)
-    if host.left or now < host.not_before:
+    if host.left or host.slots == 0 or now < host.not_before:
         return state
     failures = host.failures + 1
     if not whole and failures < state.limits.failures_before_blacklist:

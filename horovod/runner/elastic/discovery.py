@@ -87,8 +87,15 @@ class ScriptCall:
 
     @property
     def due(self) -> float:
-        """When step() has to be called at the latest."""
-        return self._deadline if self._open else time.monotonic() + 0.05
+        """When step() has to be called at the latest: a script that has ended may have left its pipes
+        to something in the background.
+        """
+        return time.monotonic() + (0.2 if self._open else 0.05)
+
+    @property
+    def group(self) -> int:
+        """The process group of all that it has started."""
+        return self._process.pid
 
     @property
     def ended(self) -> bool:
@@ -105,7 +112,7 @@ class ScriptCall:
                 self._open.discard(fd)
             except BlockingIOError:
                 continue
-        if now >= self._deadline and not self._late:
+        if now >= self._deadline and not over and not self._late:
             self._late = True
             self.end()
         # Something in the background may hold the pipes; the answer is complete all the same.
@@ -151,6 +158,7 @@ class Polling:
         self._pause = pause
         self._call: ScriptCall | None = None
         self._next: float | None = 0.0  # when to call it
+        self._left: set[int] = set()  # process groups of scripts that have ended
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -162,6 +170,7 @@ class Polling:
 
     def turn(self, now: float) -> list[HostInfo] | RuntimeError | None:
         """What a call that has ended says; None if there is nothing new."""
+        self._reap()
         if self._call is None:
             if self._next is not None and now >= self._next:
                 try:
@@ -174,11 +183,21 @@ class Polling:
         if not self._call.ended:
             return None
         call, self._call = self._call, None
+        self._left.add(call.group)
         self._next = now + self._pause
         try:
             return call.result()
         except RuntimeError as error:
             return error
+
+    def _reap(self) -> None:
+        """What scripts leave behind becomes this process's child when they end."""
+        for group in list(self._left):
+            try:
+                while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
+                    pass
+            except ChildProcessError:
+                self._left.discard(group)
 
     def close(self) -> None:
         """Ends a call that is under way."""

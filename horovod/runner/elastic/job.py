@@ -103,6 +103,7 @@ class ElasticJob(ElasticAgents):
     def _on_discovery(self, found: list[HostInfo] | RuntimeError) -> None:
         if not isinstance(found, RuntimeError):
             self._complaints.worked()
+            self._discovered = True  # also if looking up the names takes a while
             self._take_hosts(found)
         elif not self._discovered:
             self._conclude(Stop(1, str(found)))
@@ -269,7 +270,7 @@ class ElasticJob(ElasticAgents):
         if not self._stopping:
             times += [self._look_again, self._agents_due()]
             times.append(None if self._polling is None else self._polling.due)
-            if self._changed:
+            if self._changed and self._signalled is None:
                 times.append(0.0)
         return min((at for at in times if at is not None and at < math.inf), default=None)
 
@@ -297,6 +298,9 @@ class ElasticJob(ElasticAgents):
             now = time.monotonic()
             self._state = changes.tick(now, self._state)
             decision = membership(now, self._state)
+            if (decision.condemn or decision.stop) and self._behind(now):
+                self._changed, self._look_again = False, now + 0.1  # perhaps they have ended
+                return
             if decision.stop is not None:
                 self._conclude(decision.stop)
                 return
@@ -364,7 +368,7 @@ class ElasticJob(ElasticAgents):
         started = self._start_workers(now, decision)
         if decision.notify:
             self._sequence += 1
-            deadline = min(self._deadlines.values(), default=math.inf) - now
+            deadline = min((at for at in self._deadlines.values() if at > now), default=math.inf) - now
             self._write(
                 "notice", sequence=self._sequence, result=decision.notify.name, why=dict(decision.why)
             )
@@ -373,7 +377,7 @@ class ElasticJob(ElasticAgents):
                     "type": "hosts_updated",
                     "sequence": self._sequence,
                     "result": int(decision.notify),
-                    "deadline": None if math.isinf(deadline) else max(0.0, deadline),
+                    "deadline": None if math.isinf(deadline) else deadline,
                 }
             )
         if decision.world is not None:

@@ -22,6 +22,7 @@ from horovod.runner.payload import Payload, memory_file, read_all, unpack_result
 
 _FAILED = "Horovod detected that one or more processes exited"
 _KEEP_LINES = 200  # of stderr, for the exception
+_LAST_WORDS = 5.0  # seconds for output that nothing comes of: something may hold the launcher's pipes
 _INTERRUPT_PATIENCE = 30.0  # seconds for the launcher to end the job after Ctrl-C
 
 
@@ -177,9 +178,12 @@ def _launch(argv: list[str], payload: bytes) -> dict[int, bytes]:
 def _relay(process: subprocess.Popen[bytes]) -> list[str]:
     """Passes the output on until the launcher has ended; returns the last lines of its stderr."""
     tail: list[str] = []
+    showing: dict[str, int] = {}  # by thread: lines whose end is not there; whoever reads them may be slow
 
     def pump(stream: IO[bytes], sink: TextIO, keep: list[str] | None) -> None:
-        for line in iter(stream.readline, b""):
+        name = threading.current_thread().name
+        for number, line in enumerate(iter(stream.readline, b""), 1):
+            showing[name] = number
             text = line.decode(errors="replace")
             if keep is not None:
                 keep.append(text)
@@ -188,6 +192,7 @@ def _relay(process: subprocess.Popen[bytes]) -> list[str]:
             with contextlib.suppress(OSError, ValueError):
                 sink.write(text)
                 sink.flush()
+            showing[name] = -number
 
     assert process.stdout is not None and process.stderr is not None
     threads = [
@@ -198,6 +203,11 @@ def _relay(process: subprocess.Popen[bytes]) -> list[str]:
         thread.start()
     try:
         process.wait()
+        for thread in threads:
+            before = None
+            while thread.is_alive() and (shown := showing.get(thread.name, 0)) != before:
+                before = shown if shown <= 0 else None
+                thread.join(_LAST_WORDS)
     except BaseException:
         process.send_signal(signal.SIGINT)
         try:
@@ -208,7 +218,7 @@ def _relay(process: subprocess.Popen[bytes]) -> list[str]:
         raise
     finally:
         for thread in threads:
-            thread.join(5)
+            thread.join(_LAST_WORDS)
     return tail
 
 

@@ -24,7 +24,7 @@ from horovod.runner.launcher.output import Console
 from horovod.runner.launcher.signals import ASKED, ENDING, PASSED_ON, STACKS, SignalReceiver
 from horovod.runner.launcher.stack_requests import StackRequests
 from horovod.runner.plan.job_plan import Cluster
-from horovod.runner.processes import Sweep, become_subreaper, descendants
+from horovod.runner.processes import LONGEST_WAIT, Sweep, become_subreaper, descendants
 
 KILL_AFTER = 5.0  # seconds from SIGTERM to SIGKILL
 ORPHANS_KILL_AFTER = 0.5  # the same for what a dead agent has left behind
@@ -249,7 +249,7 @@ class Supervision(ABC):
         if blocked is not None:
             poll.register(blocked, select.POLLOUT)
         due = self._next_due()
-        patience = None if due is None else max(0.0, due - time.monotonic()) * 1000 + 1
+        patience = None if due is None else min(max(0.0, due - time.monotonic()), LONGEST_WAIT) * 1000 + 1
         for fd, _ in poll.poll(patience):
             if fd in readable:
                 self._read(readable[fd])

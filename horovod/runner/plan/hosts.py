@@ -19,6 +19,7 @@ _LINE = re.compile(
     rf"|({_USER}{_IPV6})(?:\s+slots\s*=\s*(\d+))?){_PYTHON}",
     re.ASCII,
 )
+_MOST_SLOTS = 10_000  # of a discovered host; each is looked at
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ def parse_discovered(text: str, slots: int, source: str) -> list[HostInfo]:
             raise ValueError(f"{source}, line {number}: {entry!r} is neither 'host' nor 'host:slots'")
         name, given = match[1] or match[4], match[2] or match[3] or match[5]
         count = slots if given is None else int(given)
+        if count > _MOST_SLOTS:
+            raise ValueError(f"{source}, line {number}: {entry!r} has more than {_MOST_SLOTS} slots")
         hosts.append(HostInfo(name.replace("[", "").replace("]", ""), count, match[6]))
     return _collapse(hosts)
 
