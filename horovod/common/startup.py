@@ -81,12 +81,13 @@ def stop() -> None:
             process_set._forget()
         global_process_set._forget()
         if WORKER in os.environ:
-            from horovod.common import elastic_world
-
             # The next world may be long in coming: nothing of the last one is to wait for it.
             handles.table.forget_all()
-            for release in state.after_shutdown:
-                release()
+        for release in state.after_shutdown:
+            release()
+        if WORKER in os.environ:
+            from horovod.common import elastic_world
+
             elastic_world.ended(culprit)
 
 

@@ -63,7 +63,7 @@ class _Sent:
 class _Bucket:
     """Parameters that are reduced together: a group, or one alone."""
 
-    __slots__ = ("entries", "grouped", "handle", "prepared", "sent", "waiting")
+    __slots__ = ("abandoned", "entries", "grouped", "handle", "landed", "prepared", "sent", "waiting")
 
     def __init__(self, entries: list[_Entry], prepared: PreparedAllreduce | None) -> None:
         self.entries = entries
@@ -74,6 +74,8 @@ class _Bucket:
         self.waiting = 0
         self.sent: list[_Sent] = []  # gradients that are in flight, or held back
         self.handle: Any = None  # of the operation in flight: an int, or a callable for a sparse gradient
+        self.landed = False  # its gradients are the combined ones, and synchronize() is not through yet
+        self.abandoned: int | None = None  # the handle of an operation that was given up and had not ended
         for entry in entries:
             entry.bucket = self
 
@@ -115,7 +117,7 @@ _reducers: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
 
 
 def _release_engine() -> None:
-    """In an elastic job: what belongs to an engine that has ended must not wait for the next one."""
+    """What belongs to an engine that has ended must not wait for the next one, or be taken for its."""
     for reducer in list(_reducers):
         reducer.forget()
         reducer.release_engine()
@@ -146,6 +148,8 @@ class GradientReducer:
         self._held: list[_Bucket] = []
         self._held_bytes = 0
         self.failed = False  # a gradient could not be sent, and nobody has cleared up since
+        # Of a gradient in the synchronize() that is not through yet: a Ctrl-C may interrupt it.
+        self._failure: HorovodInternalError | None = None
         weakref.finalize(self, _remove, self._removable).atexit = False
         _reducers.add(self)
         for bucket in buckets:
@@ -174,6 +178,7 @@ class GradientReducer:
 
     def restart(self) -> None:
         """Counts the backward passes from the beginning, except for what is in flight."""
+        self._failure = None
         for bucket in self._buckets:
             if not bucket.sent:
                 self._expect(bucket)
@@ -181,13 +186,15 @@ class GradientReducer:
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or
         because other gradients are to be computed."""
-        self._held, self._held_bytes, self.failed = [], 0, False
+        self._held, self._held_bytes, self.failed, self._failure = [], 0, False, None
         for bucket in self._buckets:
             handle, bucket.handle, bucket.sent = bucket.handle, None, []
             if isinstance(handle, int):
                 try:
                     if ops.poll(handle):
                         ops.synchronize(handle)
+                    else:
+                        bucket.abandoned = handle
                 except (ValueError, HorovodInternalError):
                     pass  # of an engine that is gone, or the operation failed: all the same now
             self._expect(bucket)
@@ -200,7 +207,7 @@ class GradientReducer:
 
     def clear_up(self) -> None:
         """After `failed`: waits for what was sent nevertheless, and counts from the beginning."""
-        self._held, self._held_bytes, self.failed = [], 0, False
+        self._held, self._held_bytes, self.failed, self._failure = [], 0, False, None
         with torch.no_grad():
             for bucket in self._buckets:
                 with contextlib.suppress(HorovodInternalError):  # nobody wants the result
@@ -219,7 +226,8 @@ class GradientReducer:
         Every `.grad` is the combined one then.
 
         Parameters without a gradient take part with zeros, so that ranks need not use the same
-        ones. On an error the rest is waited for all the same: the next step starts afresh.
+        ones. On an error the rest is waited for all the same: the next step starts afresh. After a
+        Ctrl-C it may be called again, and goes on.
         """
         if self._taken_over:
             raise RuntimeError(
@@ -228,7 +236,7 @@ class GradientReducer:
         self._held, self._held_bytes = [], 0
         try:
             for bucket in self._buckets:
-                if bucket.handle is None:
+                if bucket.handle is None and not bucket.landed:
                     if not bucket.sent:
                         self._load(bucket)
                     self._send(bucket)
@@ -236,14 +244,15 @@ class GradientReducer:
             self.failed = True
             raise
         self.failed = False
-        failure: HorovodInternalError | None = None
         with torch.no_grad():
             for bucket in self._buckets:
                 try:
                     self._land(bucket)
                 except HorovodInternalError as error:
                     bucket.handle, bucket.sent = None, []
-                    failure = failure or error
+                    self._failure = self._failure or error
+                bucket.landed = True
+        failure, self._failure = self._failure, None
         for bucket in self._buckets:
             self._expect(bucket)
         if failure is not None:
@@ -260,7 +269,7 @@ class GradientReducer:
 
     def _expect(self, bucket: _Bucket) -> None:
         """Prepares a bucket for the next backward passes."""
-        bucket.waiting = 0
+        bucket.waiting, bucket.landed = 0, False
         for entry in bucket.entries:
             entry.passes_left = self._passes
             if entry.parameter.requires_grad:
@@ -307,6 +316,10 @@ class GradientReducer:
         options, sent = self._options, bucket.sent
         if not sent:
             return
+        if bucket.abandoned is not None:  # its name is taken until it has ended
+            with contextlib.suppress(HorovodInternalError):
+                ops.synchronize(bucket.abandoned)
+            bucket.abandoned = None
         if bucket.grouped:
             bucket.handle = ops.grouped_allreduce_async_(
                 [one.outgoing for one in sent],

@@ -31,15 +31,19 @@ def sparse_allreduce_async(
     # Without a name the indices come first on all ranks, and so both are matched.
     indices = allgather_async(tensor._indices().t(), name and f"{name}.indices", process_set)
     values = allgather_async(tensor._values(), name and f"{name}.values", process_set)
+    gathered: list[Tensor] = []
     finished: list[Tensor] = []
 
     def finish() -> Tensor:
         if not finished:
             # Both are waited for, or else an error of the first would leave the second behind.
             try:
-                all_indices = table.synchronize(indices)
-            finally:
-                all_values = table.synchronize(values)
+                if not gathered:
+                    gathered.append(table.synchronize(indices))
+            except HorovodInternalError:  # not Ctrl-C: then this is called again
+                table.synchronize(values)
+                raise
+            all_indices, all_values = gathered[0], table.synchronize(values)
             if op == Average:
                 # Integers become floating numbers, as in any division of torch's: these are parts
                 # of sums, and truncated parts would add up to something else.

@@ -18,7 +18,7 @@ OPTIMIZER = [f"checks_optimizer_{subject}.py" for subject in ("rules", "paramete
 ADASUM = "checks_optimizer_adasum.py"
 # The number of ranks makes no difference to the compiler, and it takes long.
 COMPILE = "checks_compile.py"
-LAST = ["checks_errors.py"]
+LAST = ["checks_optimizer_interrupted.py", "checks_errors.py"]
 
 
 def torch(np: int, checks: list[str], **environment: str) -> Launch:
