@@ -3,13 +3,14 @@ gradients, is combined over the ranks with Adasum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from horovod.common.basics import Adasum
 from horovod.torch import ops
+from horovod.torch._all_at_once import synchronize_all
 
 
 class AdasumStep:
@@ -29,14 +30,21 @@ class AdasumStep:
         with torch.no_grad():
             before = [parameter.detach().clone() for parameter in trained]
         result = step()
-        sent: list[tuple[torch.Tensor, int, Any]] = []
+        changes: list[torch.Tensor] = []
+        contexts: list[Any] = []
         with torch.no_grad():
             for parameter, start in zip(trained, before, strict=True):
-                change = parameter - start
+                changes.append(parameter - start)
                 parameter.copy_(start)
-                outgoing, context = self._compression.compress(change)
-                handle = ops.allreduce_async_(outgoing, name=self.names[parameter], op=Adasum)
-                sent.append((parameter, handle, context))
-            for parameter, handle, context in sent:
-                parameter.add_(self._compression.decompress(ops.synchronize(handle), context))
+
+            def submitted() -> Iterator[int]:
+                for parameter, change in zip(trained, changes, strict=True):
+                    outgoing, context = self._compression.compress(change)
+                    contexts.append(context)
+                    yield ops.allreduce_async_(outgoing, name=self.names[parameter], op=Adasum)
+
+            # No parameter moves before all have their change.
+            combined = synchronize_all(submitted())
+            for parameter, change, context in zip(trained, combined, contexts, strict=True):
+                parameter.add_(self._compression.decompress(change, context))
         return result

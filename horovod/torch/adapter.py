@@ -58,14 +58,16 @@ class TorchAdapter:
                     f"a tensor of layout {tensor.layout} is not supported; use hvd.sparse_allreduce_async() "
                     "for sparse COO tensors, or tensor.to_dense()"
                 )
-            return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(tensor.detach())
         if (device := tensor.device.type) not in self._staged_devices:
             raise ValueError(
                 f"a tensor on device {device!r} is not supported; use one on the CPU or on "
                 f"{', '.join(sorted(self._staged_devices))}"
             )
         # Pinned memory is what the device copies to and from fastest. This waits for the device.
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=torch.cuda.is_available())
+        host = torch.empty(
+            tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=torch.cuda.is_available()
+        )
         return host.copy_(tensor.detach())
 
     def empty_like(self, tensor: Tensor) -> Tensor:
@@ -98,7 +100,7 @@ class TorchAdapter:
     def splits_to_list(self, splits: Any) -> list[int]:
         if not isinstance(splits, Tensor):
             try:
-                splits = torch.tensor(splits, dtype=torch.int32)
+                splits = torch.tensor(splits, dtype=torch.int32, device="cpu")
             except (TypeError, ValueError, RuntimeError) as error:
                 raise ValueError(f"splits must be a list of ints or a 1-D int32 tensor: {error}") from error
         if splits.dim() != 1 or splits.dtype != torch.int32:
@@ -109,7 +111,7 @@ class TorchAdapter:
         return result
 
     def splits_from_list(self, splits: list[int]) -> Tensor:
-        return torch.tensor(splits, dtype=torch.int32)
+        return torch.tensor(splits, dtype=torch.int32, device="cpu")
 
 
 def _overlaps(tensor: Tensor) -> bool:

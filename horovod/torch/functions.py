@@ -13,7 +13,8 @@ from torch import Tensor
 
 from horovod.common.arrays import shared_memory, sizes_of
 from horovod.common.objects import allgather_object, broadcast_object
-from horovod.torch.ops import broadcast_async_, synchronize
+from horovod.torch._all_at_once import synchronize_all
+from horovod.torch.ops import broadcast_async_
 from horovod.torch.state import broadcast_optimizer_state
 
 __all__ = [
@@ -33,7 +34,7 @@ def empty(size: SupportsIndex | Iterable[SupportsIndex], dtype: torch.dtype = to
     sizes = sizes_of(size)
     memory = shared_memory(math.prod(sizes) * dtype.itemsize)
     if memory is None:
-        return torch.empty(sizes, dtype=dtype)
+        return torch.empty(sizes, dtype=dtype, device="cpu")
     return torch.from_numpy(np.asarray(memory)).view(dtype).view(sizes)
 
 
@@ -53,9 +54,7 @@ def broadcast_parameters(
                 f"broadcast_parameters() needs tensors, got {type(tensor).__name__} for {name!r}; "
                 "leave it out and use hvd.broadcast_object() for it"
             )
-    handles = [broadcast_async_(tensor, root_rank, name) for name, tensor in named]
-    for handle in handles:
-        synchronize(handle)
+    synchronize_all(broadcast_async_(tensor, root_rank, name) for name, tensor in named)
 
 
 def _named(params: Any) -> list[tuple[str | None, Tensor]]:

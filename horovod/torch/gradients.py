@@ -140,7 +140,7 @@ class _Allgather(Function):
         group: _Grouped = ctx.group
         name, _, _, _, process_set, _ = group.how
         # The other ranks' rows are known only to them; this runs while the gradients are reduced.
-        rows = torch.tensor([ctx.rows])
+        rows = torch.tensor([ctx.rows], device="cpu")
         handle = collectives.allgather([rows], None if name is None else f"{name}.rows", process_set)
         reduced = group.as_list(differentiable.allreduce(group.of(gradients), *group.how))
         before = table.synchronize(handle)[: process_set.rank()].sum(dim=0).tolist()

@@ -16,8 +16,9 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from horovod.common.basics import rank
 from horovod.common.objects import allgather_object, broadcast_object
+from horovod.torch._all_at_once import synchronize_all
 from horovod.torch._zero_gradient import zero_gradient
-from horovod.torch.ops import broadcast_async_, synchronize
+from horovod.torch.ops import broadcast_async_
 
 
 class _TensorLike(NamedTuple):
@@ -57,12 +58,10 @@ def broadcast_optimizer_state(optimizer: Optimizer, root_rank: int, model: Modul
     else:
         description = broadcast_object(None, root_rank)
         _adopt(optimizer, description, tensors)
-    handles = [
+    synchronize_all(
         broadcast_async_(tensor, root_rank, f"optimizer_state.{number}")
         for number, tensor in enumerate(tensors)
-    ]
-    for handle in handles:
-        synchronize(handle)
+    )
     # The root decides: a gradient may be dense or sparse, but not by rank.
     if not description.state and not description.others:
         _fill_in_gradients(optimizer, model)
@@ -176,7 +175,7 @@ def _fits(local: Any, described: _TensorLike) -> bool:
 
 def _empty(described: _TensorLike, parameter: Tensor | None) -> Tensor:
     if parameter is None or not described.beside_parameter:
-        return torch.empty(described.shape, dtype=described.dtype)
+        return torch.empty(described.shape, dtype=described.dtype, device="cpu")
     if described.shape == tuple(parameter.shape):
         # With the parameter's memory format, as the optimizer itself would make it.
         return torch.empty_like(parameter, dtype=described.dtype, requires_grad=False)

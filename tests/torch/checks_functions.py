@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from util_expect import raises
 
 import horovod.torch as hvd
+from horovod.common.handles import table
 
 
 def check_broadcast_parameters() -> None:
@@ -44,6 +45,47 @@ def check_broadcast_parameters() -> None:
             hvd.broadcast_parameters(wrong, 0)  # type: ignore[arg-type]
     with raises(ValueError, "'extra'", "broadcast_object"):
         hvd.broadcast_parameters({"extra": 5}, 0)  # type: ignore[dict-item]
+
+
+def check_an_error_leaves_nothing_behind() -> None:
+    """What was sent beside the one in error still arrives, and is not written later."""
+    before = len(table._pending)
+    mine = torch.full((1 << 20,), float(hvd.rank()))
+    with raises(hvd.HorovodInternalError, "different"):
+        hvd.broadcast_parameters({"different": torch.ones(2 + (hvd.rank() == 0)), "large": mine}, 0)
+    assert len(table._pending) == before and not mine.any()
+    with raises(ValueError):
+        hvd.broadcast_parameters({"fine": mine, "overlaps": torch.ones(1).expand(4)}, 0)
+    assert len(table._pending) == before
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    optimizer.state[parameter] = {"fine": mine, "overlaps": torch.ones(1).expand(4)}
+    with raises(ValueError):
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    assert len(table._pending) == before
+
+
+def check_default_device() -> None:
+    """What goes to the engine is in host memory, wherever the program makes its tensors."""
+    with torch.device("cpu"):
+        matrix = torch.arange(6.0).view(2, 3).t()
+        vector = torch.ones(hvd.size(), requires_grad=True)
+        parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    if hvd.rank() == 0:
+        optimizer.state[parameter] = {"matrix": matrix.contiguous()}
+    torch.set_default_device("meta")
+    try:
+        assert hvd.allreduce(matrix).tolist() == matrix.tolist()
+        received, splits = hvd.alltoall(vector.detach(), splits=[1] * hvd.size())
+        assert received.tolist() == splits.tolist() == [1] * hvd.size()
+        hvd.allgather(vector).sum().backward()
+        assert vector.grad is not None and vector.grad.tolist() == [1.0] * hvd.size()
+        assert hvd.empty(3).device.type == hvd.empty(100_000).device.type == "cpu"
+        hvd.broadcast_optimizer_state(optimizer, 0)
+        assert optimizer.state[parameter]["matrix"].tolist() == matrix.tolist()
+    finally:
+        torch.set_default_device(None)
 
 
 def check_objects() -> None:

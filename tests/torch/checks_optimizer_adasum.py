@@ -10,6 +10,7 @@ from optimizer_util import ROWS, assert_same_on_all_ranks, batch, loss_of, small
 from util_expect import raises
 
 import horovod.torch as hvd
+from horovod.common.handles import table
 
 
 def pair(a: Any, b: Any) -> Any:
@@ -66,3 +67,35 @@ def check_training() -> None:
             losses.append(float(hvd.allreduce(loss.detach())))
         assert_same_on_all_ranks(model)
         assert losses[-1] < 0.7 * losses[0], losses
+
+
+def check_an_error_leaves_nothing_behind() -> None:
+    """Not a parameter that has moved, and no operation that would still write into a tensor."""
+
+    class Fails:
+        calls = 0
+
+        @staticmethod
+        def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+            Fails.calls += 1
+            return tensor.to(torch.float8_e4m3fn) if Fails.calls == 2 else tensor, None
+
+        @staticmethod
+        def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+            return tensor
+
+    for compression, error in ((hvd.Compression.none, hvd.HorovodInternalError), (Fails, ValueError)):
+        other = hvd.rank() == 0 and compression is not Fails
+        parameters = [torch.nn.Parameter(torch.zeros(2 + (other and i == 1))) for i in range(3)]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(parameters, lr=1.0), op=hvd.Adasum, compression=compression
+        )
+        before = len(table._pending)
+        sum(parameter.sum() for parameter in parameters).backward()  # type: ignore[union-attr]
+        with raises(error):
+            optimizer.step()
+        assert not any(parameter.any() for parameter in parameters)
+        assert len(table._pending) == before
+        parameters[1].requires_grad_(False)
+        optimizer.step()
+        assert parameters[0].tolist() == [-1.0, -1.0]
