@@ -381,6 +381,7 @@ class _Rounds:
     def _roll_back(self) -> None:
         """After an error. Without a world since the last one there is nothing to take back."""
         self._must_sync = True
+        self._state._saved_now = False
         if not self._changed:
             return
         start = time.monotonic()

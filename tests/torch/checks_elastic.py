@@ -247,6 +247,26 @@ def check_extra_state_of_modules() -> None:
     assert model.extra == [0]
 
 
+def check_extra_state_that_is_a_tensor() -> None:
+    """Made anew for each state_dict(), and kept as it is given."""
+    model = Extra(2, 2)
+    model.get_extra_state, model.set_extra_state = (  # type: ignore[method-assign]
+        lambda: torch.tensor(model.extra),
+        lambda given: setattr(model, "extra", given.item()),
+    )
+    model.extra = 10.0 + hvd.rank()
+    hvd.elastic.TorchState(model).sync()
+    assert model.extra == 10.0
+
+    model = Extra(2, 2)
+    model.extra = torch.zeros(2)
+    state = hvd.elastic.TorchState(model)
+    for _ in range(2):
+        state.restore()
+        assert not model.extra.any()
+        model.extra += 1  # in place: what was saved must not follow
+
+
 def check_all_ranks_hear_of_a_notice_that_one_has() -> None:
     state = hvd.elastic.TorchState(epoch=0)
     for result, skip in ((HostUpdateResult.added, False), (HostUpdateResult.removed, True)):

@@ -98,20 +98,31 @@ class ModelStateHandler(_StatefulHandler):
 
     def restore(self) -> None:
         """Loads what was saved."""
-        self.value.load_state_dict(self._saved)  # copies
+        # Parameters and buffers are copied into, but modules may keep what they are given.
+        self.value.load_state_dict(
+            {
+                name: host_copy(value) if _is_extra(name, value) else value
+                for name, value in self._saved.items()
+            }
+        )
 
     def sync(self) -> None:
         """Broadcasts parameters and buffers in place."""
         tensors: dict[str, torch.Tensor] = {}
-        others: dict[str, Any] = {}  # what modules add to their state, and is no tensor
+        others: dict[str, Any] = {}
         for name, value in self.value.state_dict().items():
-            (tensors if isinstance(value, torch.Tensor) else others)[name] = value
+            (others if _is_extra(name, value) else tensors)[name] = value
         source = source_rank()
         broadcast_parameters(tensors, root_rank=source)
         if others:
-            received = broadcast_object(others, source)
+            received = broadcast_object(host_copy(others), source)
             if rank() != source:
                 self.value.load_state_dict({**tensors, **received})
+
+
+def _is_extra(name: str, value: Any) -> bool:
+    """Whether a module adds it to its state: also a tensor is then made anew for each state_dict()."""
+    return name.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor)
 
 
 class OptimizerStateHandler(_StatefulHandler):
