@@ -7,7 +7,6 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -98,14 +97,13 @@ def DistributedOptimizer(
     names = name_parameters(optimizer.param_groups, named_parameters)
     session = for_query()  # before anything that does not need hvd.init(), but would be wrong without
     alone = session.place.size == 1
-    if op == Adasum and not alone:
+    if op == Adasum and (session.elastic or not alone):  # an elastic job may grow
         check_adasum(process_set)
         return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), names, options)
     reducer: GradientReducer | None = None
     # An elastic job may grow: the hooks must be there already.
     if process_set.included() and (session.elastic or not alone):
-        summing = replace(options, op=Average) if op == Adasum else options  # of one rank
-        reducer = GradientReducer(_buckets(names, options), summing)
+        reducer = GradientReducer(_buckets(names, options), options)
     return _rebuilt(optimizer, _reducing_class, reducer, names, options)
 
 
