@@ -11,6 +11,7 @@ from horovod._keras.distribution import Apply, local_variables
 from horovod.common.distributed_options import DistributedOptions
 from horovod.tensorflow.gradient_marks import is_reduced, mark_reduced
 from horovod.tensorflow.gradient_reduction import GradientReduction, LocalVariables
+from horovod.tensorflow.util import tf_variable
 
 
 class TensorFlowDistribution:
@@ -23,6 +24,7 @@ class TensorFlowDistribution:
         # Sums of the passes since the last step. Not the optimizer's variables, so never saved with
         # it.
         self._passed: Any = None
+        self._summed_for: list[Any] | None = None  # the variables whose gradients are summed by place
         self.sums: dict[int, Any] = {}  # by place; a gradient that is None at first may be there later
 
     def add_local(self, variable: Any) -> None:
@@ -60,6 +62,14 @@ class TensorFlowDistribution:
                 "backward_passes_per_step > 1 of a Keras optimizer does not work in a TF1 graph: leave out "
                 "tf.compat.v1.disable_eager_execution(), or use horovod.tensorflow.DistributedOptimizer() "
                 "with an optimizer of tf.compat.v1.train"
+            )
+        owners = [tf_variable(variable) for variable in variables]
+        if self._summed_for is None:
+            self._summed_for = owners
+        if list(map(id, owners)) != list(map(id, self._summed_for)):
+            raise ValueError(
+                "backward_passes_per_step > 1 needs the same variables in each pass: give each part of a "
+                "model that is trained in turns an optimizer of its own"
             )
         dense = [self._dense(gradient) for gradient in gradients]
         present = _places(dense, lambda gradient: gradient is not None)

@@ -51,6 +51,10 @@ def _let_run_concurrently() -> None:
     # Our ops are stateful, so that TensorFlow neither merges nor precomputes them. In a tf.function
     # it would also run them one after another, but for those in this list.
     auto_control_deps.ASYNC_STATEFUL_OPS = auto_control_deps.ASYNC_STATEFUL_OPS.union(_CONCURRENT)
+    # And it would leave out those whose results this rank does not use, while others wait for it.
+    auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = (
+        auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS.union(_CONCURRENT)
+    )
 
 
 def register_xla() -> bool:

@@ -86,6 +86,13 @@ class _DistributedOptimizer(_Wrapper):
         return self._aggregation.apply_gradients(apply, [gradient for gradient, _ in pairs])
 
 
+def _copy(variable: Any) -> Any:
+    """The value of now; what is read from a ref variable would change with it."""
+    if hasattr(variable, "handle"):
+        return tf.identity(variable)
+    return tf.raw_ops.DeepCopy(x=variable.read_value())
+
+
 class _DistributedAdasumOptimizer(_Wrapper):
     """Each rank takes its own step; then the ranks' steps are combined by Adasum."""
 
@@ -97,7 +104,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
         pairs = list(grads_and_vars)
         variables = [variable for gradient, variable in pairs if gradient is not None]
         if self._options.backward_passes_per_step == 1:
-            starts = [tf.identity(variable) for variable in variables]
+            starts = [_copy(variable) for variable in variables]
             with tf.control_dependencies(starts):
                 applied = super().apply_gradients(pairs, global_step=global_step, name=name)
             return self._combine(variables, starts, applied)
@@ -111,7 +118,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
         passed = counter.assign_add(1)
 
         def remember() -> Any:
-            return tf.group(*[copy.assign(v) for copy, v in zip(copies, variables, strict=True)])
+            return tf.group(*[copy.assign(_copy(v)) for copy, v in zip(copies, variables, strict=True)])
 
         def combine() -> Any:
             starts = [tf.identity(copy) for copy in copies]
@@ -129,7 +136,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
             tf.control_dependencies([] if after is None else [after]),
             tf.name_scope(f"{self._name}_Allreduce"),
         ):
-            changes = [tf.identity(v) - start for v, start in zip(variables, starts, strict=True)]
+            changes = [_copy(v) - start for v, start in zip(variables, starts, strict=True)]
             combined = [
                 allreduce(
                     change,

@@ -16,9 +16,15 @@ def _over_ranks(mean: Any, variance: Any) -> tuple[Any, Any]:
     if size() == 1:
         return mean, variance
     # The variance can't be averaged, the mean of the squares can. One operation for both.
-    both = tf.stack([mean, variance + tf.square(mean)])
-    mean, mean_of_squares = tf.unstack(ops._allreduce(both, op=Average), num=2)
-    return mean, mean_of_squares - tf.square(mean)
+    # In float64: their difference may be far smaller than they are.
+    exact = tf.cast(mean, tf.float64)
+    both = tf.stack([exact, tf.cast(variance, tf.float64) + tf.square(exact)])
+    # TensorFlow numbers them within the graph. The scopes of Keras around would be no names that all
+    # ranks have: layers and models are numbered by what else a rank has made. The / leaves them out.
+    with tf.name_scope("SyncBatchNormalization_Allreduce/"):
+        both = ops._allreduce(both, "statistics", Average)
+    exact, mean_of_squares = tf.unstack(both, num=2)
+    return tf.cast(exact, mean.dtype), tf.cast(mean_of_squares - tf.square(exact), variance.dtype)
 
 
 # tf_keras and Keras 2 have the argument, and in their default a kernel that computes the moments

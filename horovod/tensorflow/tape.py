@@ -20,7 +20,17 @@ class _Distributed:
 
     _reduction: GradientReduction
     _local: LocalVariables
+    _given: Any  # the user's tape: there is one recording, which must be stopped once
+    _layers: Any = ()
     _ended_step = False  # with what has been recorded: gradients of several losses are of one step
+
+    @property
+    def _recording(self) -> bool:
+        return bool(self._given._recording)
+
+    @_recording.setter
+    def _recording(self, recording: bool) -> None:
+        self._given._recording = recording
 
     def __enter__(self) -> Any:
         self._ended_step = False
@@ -48,6 +58,9 @@ class _Distributed:
         gradients = super().gradient(  # type: ignore[misc]
             target, sources, output_gradients, unconnected_gradients=unconnected_gradients
         )
+        for layer in self._layers:  # which may have been built since
+            for variable in layer.trainable_weights:
+                self._local.add(variable)
         flat_sources = tf.nest.flatten(sources)
         reduced = self._local.reduce_others(
             self._reduction,
@@ -99,7 +112,7 @@ def DistributedGradientTape(
     base = type(gradtape)
     tape_class: Any = type(base.__name__, (_Distributed, base), {})
     tape = tape_class.__new__(tape_class)
-    vars(tape).update(vars(gradtape))
+    vars(tape).update(vars(gradtape), _given=gradtape)
     options = DistributedOptions(
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -146,7 +159,5 @@ def PartialDistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            tape.register_local_source(variable)
+    tape._layers = layers
     return tape

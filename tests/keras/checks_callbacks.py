@@ -211,6 +211,18 @@ def check_warmup() -> None:
         assert abs(recorder.logs[-1]["lr"] - 0.2) < 1e-6
 
 
+def check_warmup_that_ends_within_an_epoch() -> None:
+    size, batches = hvd.size(), STEPS + STEPS // 2
+    progress = np.arange(1, batches + 1) / batches
+    recorder, printed = Recorder(), io.StringIO()
+    callback = hvd.callbacks.LearningRateWarmupCallback(0.2, warmup_epochs=batches / STEPS, verbose=1)
+    with contextlib.redirect_stdout(printed):
+        fit([callback, recorder], hvd.DistributedOptimizer(sgd(0.2)), epochs=3)
+    assert printed.getvalue().count("Epoch 2: finished") == (hvd.rank() == 0), printed.getvalue()
+    expected = [*(0.2 * (1 + progress * (size - 1)) / size), *[0.2] * (3 * STEPS - batches)]
+    np.testing.assert_allclose(recorder.rates, expected, rtol=1e-5)
+
+
 def check_best_model() -> None:
     with tempfile.TemporaryDirectory() as directory:
         # The ModelCheckpoint of Keras 2.13 itself can't write .keras.

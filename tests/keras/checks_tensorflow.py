@@ -145,6 +145,16 @@ def check_passes_in_a_loop() -> None:
     setup.assert_same_everywhere(model.get_weights())
 
 
+def check_passes_of_parts_in_turns() -> None:
+    """Gradients are summed by place, so that those of another part would be added to them."""
+    parts = [tf.Variable([0.0]), tf.Variable([0.0])]
+    optimizer = hvd.DistributedOptimizer(setup.sgd(1.0), backward_passes_per_step=2)
+    optimizer.build(parts)
+    optimizer.apply_gradients([(tf.ones([1]), parts[0])])
+    with raises(ValueError, "an optimizer of its own"):
+        optimizer.apply_gradients([(tf.ones([1]), parts[1])])
+
+
 def check_from_horovod_tensorflow() -> None:
     optimizer = hvd_tf.DistributedOptimizer(setup.sgd(0.05), op=hvd_tf.Sum)
     setup.assert_same(setup.trained_together(optimizer), setup.trained_alone(setup.sgd()))

@@ -228,6 +228,19 @@ def check_names() -> None:
     same(scoped(x), x)
 
 
+@cases("function", "compiled")
+def check_result_that_one_rank_needs(mode: str) -> None:
+    """The others take part all the same."""
+
+    @tf.function(jit_compile=mode == "compiled")
+    def step(x: Any) -> Any:
+        total = hvd.allreduce(x, name="needed_by_rank_0", op=hvd.Sum)
+        return total if hvd.rank() == 0 else x
+
+    x = tf.ones([2])
+    same(step(x), x * hvd.size() if hvd.rank() == 0 else x)
+
+
 def check_one_function_called_twice() -> None:
     inner = tf.function(lambda x: hvd.allreduce(x * 2.0, op=hvd.Sum))
     outer = tf.function(lambda x: (inner(x), inner(x + 1.0)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from util_expect import raises
+from util_expect import cases, raises
 
 import horovod.tensorflow as hvd
 
@@ -45,6 +45,53 @@ def check_sync_batch_normalization() -> None:
     assert hvd.SyncBatchNormalization(fused=False, name="mine").name == "mine"
     again = hvd.SyncBatchNormalization.from_config(layer.get_config())
     assert isinstance(again, hvd.SyncBatchNormalization)
+
+
+def check_sync_batch_normalization_of_a_large_mean() -> None:
+    """The variance is that of the values, not of what float32 leaves of their squares."""
+    x = 1000 + 0.01 * np.random.default_rng(hvd.rank()).normal(size=(64, 4)).astype(np.float32)
+    y = hvd.SyncBatchNormalization(epsilon=1e-7)(tf.constant(x), training=True).numpy()
+    deviations = np.concatenate(hvd.allgather_object(y)).std(axis=0)
+    np.testing.assert_allclose(deviations, 1.0, rtol=0.01)
+
+
+def make_others() -> None:
+    """What a rank makes for itself numbers the names that Keras gives to the next."""
+    for _ in range(hvd.rank()):
+        tf.keras.Sequential([tf.keras.layers.Dense(1), hvd.SyncBatchNormalization()])(tf.ones([2, 3]))
+
+
+@cases("function", "compiled")
+def check_names_of_sync_batch_normalization(mode: str) -> None:
+    """Of several layers and of one that is used twice, on ranks where they have other names."""
+    x = np.random.default_rng(7).normal(size=(hvd.size(), 6, 4)).astype(np.float32)
+    make_others()
+
+    def trained(kind: Any, x: Any) -> tuple[list[Any], Any]:
+        first, second, twice = kind(), kind(), kind()
+        model = tf.keras.Sequential([first, tf.keras.layers.Activation("tanh"), twice, second])
+        part = tf.function(lambda x: second(x * x, training=True))
+        model.build(x.shape)
+
+        def step(x: Any) -> Any:
+            with tf.GradientTape() as tape:
+                y = twice(model(x, training=True) + x, training=True)
+                # Functions of their own, none of which has to wait for the other.
+                y = y**3 + part(x + 1.0) + 2.0 * part(tf.exp(x))
+                loss = tf.reduce_sum(y * tf.cast(tf.range(4), tf.float32))
+            if kind is hvd.SyncBatchNormalization:
+                tape = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+            return y, tape.gradient(loss, model.trainable_variables)
+
+        y, gradients = tf.function(step, jit_compile=mode == "compiled")(tf.constant(x))
+        return [gradient.numpy() for gradient in gradients], y.numpy()
+
+    expected, whole = trained(tf.keras.layers.BatchNormalization, x.reshape(-1, 4))
+    gradients, mine = trained(hvd.SyncBatchNormalization, x[hvd.rank()])
+    tf.keras.backend.clear_session()  # other checks need the same names on all ranks
+    np.testing.assert_allclose(mine, whole.reshape(x.shape)[hvd.rank()], rtol=1e-3, atol=1e-3)
+    for actual, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-2, atol=1e-2)
 
 
 def check_keras_variables_and_models() -> None:

@@ -213,3 +213,23 @@ def check_adasum_optimizer() -> None:
     pairs = optimizer.compute_gradients(lambda: w[hvd.rank()], [w])
     optimizer.apply_gradients([(tf.convert_to_tensor(g), v) for g, v in pairs])
     np.testing.assert_allclose(w, -np.ones(hvd.size()))
+
+
+def check_adasum_of_variables_that_are_no_resources() -> None:
+    """What is read from them changes with them."""
+    if not hvd.check_num_rank_power_of_2(hvd.size()):
+        skip("Adasum needs a power of two of ranks")
+    tf1.disable_control_flow_v2()  # which can't assign to them
+    for k in (1, 2):
+        with tf.Graph().as_default(), tf1.Session() as session:
+            w = tf1.get_variable("w", initializer=tf.fill([hvd.size()], 10.0), use_resource=False)
+            optimizer = hvd.DistributedOptimizer(
+                tf1.train.GradientDescentOptimizer(1.0), op=hvd.Adasum, backward_passes_per_step=k
+            )
+            # Orthogonal steps add up.
+            train_op = optimizer.minimize(tf.reduce_sum(w * tf.one_hot(hvd.rank(), hvd.size())))
+            session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
+            for _ in range(4):
+                session.run(train_op)
+            np.testing.assert_allclose(session.run(w), np.full(hvd.size(), 6.0))
+    tf1.enable_control_flow_v2()

@@ -94,6 +94,15 @@ def check_tape() -> None:
         loss = b * b * float(r + 1)
     assert inside.gradient(loss, [b])[0].numpy() == 6 * mean
 
+    with tf.GradientTape() as tape:  # there are programs that wrap it, or ask it, within the block
+        loss = b * b * float(r + 1)
+        tape = hvd.DistributedGradientTape(tape)
+        assert tape.gradient(loss, b).numpy() == 6 * mean
+    with tf.GradientTape() as tape:
+        tape = hvd.DistributedGradientTape(tape)
+        loss = b * b * float(r + 1)
+    assert tape.gradient(loss, b).numpy() == 6 * mean
+
     for options, expected in (
         ({"op": hvd.Sum}, mean * n),
         ({"groups": [[a, b]]}, mean),
@@ -160,6 +169,11 @@ def check_partial_tape() -> None:
         count = {id(layers[0]): 1, id(None): 0}.get(id(local), 2)
         for i, gradient in enumerate(tape.gradient(loss, sources)):
             np.testing.assert_allclose(gradient.numpy().item(), (r + 1) / n if i < count else (n + 1) / 2)
+    late = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    with hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=late) as tape:
+        loss = tf.reduce_sum(late(x)) * (r + 1.0)  # which makes the layer's weights
+    (gradient,) = tape.gradient(loss, late.trainable_weights)
+    np.testing.assert_allclose(gradient.numpy().item(), (r + 1) / n)
     for wrong in (7, "layer", [layers[0], 7]):
         with raises(ValueError, "local_layers"):
             hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,7 @@ class LearningRateWarmup(LearningRateSchedule):
 
         def multiplier(epoch: float) -> float:
             # One batch on, so that the last batch of the warm-up reaches initial_lr.
-            progress = (epoch + 1.0 / (self.steps_per_epoch or 1)) / warmup_epochs
+            progress = min((epoch + 1.0 / (self.steps_per_epoch or 1)) / warmup_epochs, 1.0)
             size = basics.size()
             return (progress * (size - 1) + 1) / size
 
@@ -147,7 +148,7 @@ class LearningRateWarmup(LearningRateSchedule):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Also says when the warm-up is over, once for all ranks."""
         super().on_epoch_end(epoch, logs)
-        is_last = self.end_epoch is not None and epoch == int(self.end_epoch) - 1
+        is_last = self.end_epoch is not None and epoch == math.ceil(self.end_epoch) - 1
         if self.verbose > 0 and is_last and basics.rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished the gradual learning rate warmup to {self._rate():g}.")
 
