@@ -301,8 +301,8 @@ def calibrated(hosts: int, local: int, measured: Figures) -> dict[str, float]:
 
 @functools.cache
 def cost(measure: Callable[[int], float], count: int) -> float:
-    """The median of several measurements."""
-    return statistics.median(measure(count) for _ in range(3))
+    """The least of several measurements."""
+    return min(measure(count) for _ in range(3))
 
 
 def growth(measure: Callable[[int], float], count: int, first: int) -> float:
