@@ -204,6 +204,7 @@ typedef struct hvd_request {
   // 1: `name` is only the operation's; the engine appends how many un-named ones of it there were in the
   // process set. Ranks match them by the order of their calls, anew after each join.
   int32_t unnamed;
+  int32_t attended;  // 1: hvd_help_default() follows at once
 } hvd_request;
 
 HVD_API int32_t hvd_abi_version(void);

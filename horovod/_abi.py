@@ -147,6 +147,7 @@ class Request(ctypes.Structure):
         ("allocate", c_void_p),
         ("user", c_void_p),
         ("unnamed", c_int32),
+        ("attended", c_int32),
     ]
 
 

@@ -172,9 +172,7 @@ hvd_handle hvd_submit_default(const hvd_request* request) {
 
 int32_t hvd_help_default(hvd_handle handle, double seconds) {
   std::shared_ptr<Engine> engine = get_default();
-  if (!engine || Task::in_callback()) return HVD_IN_PROGRESS;
-  auto task = engine->task(handle);
-  return task ? engine->help(*task, seconds) : HVD_OK;  // with `done` there is no handle after the end
+  return engine ? engine->help(handle, seconds) : HVD_IN_PROGRESS;
 }
 
 int32_t hvd_run_default(const hvd_request* request) {

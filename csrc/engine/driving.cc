@@ -150,8 +150,10 @@ void Engine::record_wait(RecordKind kind, const Task& task, uint64_t time) {
 
 int Engine::wait_as_driver(Task& task, double seconds) {
   using Clock = std::chrono::steady_clock;
-  // Waking a thread on an idle processor takes tens of microseconds, more than most small operations.
-  constexpr auto kSpin = std::chrono::microseconds(100);
+  // Waking a thread on an idle processor takes tens of microseconds, more than most small operations. Steps
+  // of a training end further apart than these, but seldom more than a millisecond; so long a thread only
+  // looks when no other wants its processor, and has not lost its place there when the last rank comes.
+  constexpr auto kSpin = std::chrono::microseconds(100), kLinger = std::chrono::microseconds(1000);
   std::unique_lock<std::mutex> driver(driver_mutex_, std::try_to_lock);
   auto start = Clock::now();
   if (!driver.owns_lock()) {  // somebody else runs it, or leaves while this thread waits
@@ -167,8 +169,8 @@ int Engine::wait_as_driver(Task& task, double seconds) {
     drive();
     if (task.finished() || abort_->raised()) break;
     const auto passed = Clock::now() - start;
-    if (spin_ ? passed < kSpin : yields++ < kYields) {
-      if (!spin_) sched_yield();  // the others need this processor
+    if (spin_ ? passed < kLinger : yields++ < kYields) {
+      if (!spin_ || passed >= kSpin) sched_yield();  // others may need this processor
       continue;
     }
     const double left = seconds - std::chrono::duration<double>(passed).count();

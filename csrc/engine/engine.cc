@@ -134,7 +134,7 @@ Status Engine::submit(const hvd_request& request, hvd_handle* handle, bool waits
   if (request.unnamed != 0)
     return unnamed_.submit(request, joins_,
                            [&](const hvd_request& named) { return submit(named, handle, waits); });
-  if (!waits) leave_alone(1);
+  if (!waits && request.attended == 0) leave_alone(1);
   auto task = std::make_shared<Task>(request);
   std::vector<uint8_t> frame;
   std::unique_lock<std::mutex> sending(send_mutex_, std::defer_lock);
@@ -188,10 +188,11 @@ void Engine::leave_alone(uint32_t more) {
   if (hub_) hub_->leave_alone(more);
 }
 
-int Engine::help(Task& task, double seconds) {
-  leave_alone(~0u);
-  const int code = task.finished() ? HVD_OK : wait_as_driver(task, seconds);
-  if (code == HVD_IN_PROGRESS) leave_alone(1);
+int Engine::help(hvd_handle handle, double seconds) {
+  const std::shared_ptr<Task> task = this->task(handle);
+  if (!task || task->finished()) return HVD_OK;  // with `done` there is no handle after the end
+  const int code = Task::in_callback() ? HVD_IN_PROGRESS : wait_as_driver(*task, seconds);
+  if (code != HVD_OK) leave_alone(1);
   return code;
 }
 

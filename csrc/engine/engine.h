@@ -71,9 +71,9 @@ class Engine {
   Status submit(const hvd_request& request, hvd_handle* handle, bool waits = false);
   // As Task::wait(); meanwhile this thread runs what is released.
   int wait(Task& task, double seconds);
-  // wait() by the thread that submitted the task a moment ago: it was not left alone. But the program is not
-  // blocked: the task calls back, and other threads have something to do.
-  int help(Task& task, double seconds);
+  // wait() by the thread that submitted an `attended` task a moment ago. But the program is not blocked: the
+  // task calls back, and other threads have something to do.
+  int help(hvd_handle handle, double seconds);
   std::shared_ptr<Task> task(hvd_handle handle);
   void release(hvd_handle handle);
 

@@ -113,17 +113,18 @@ def _grouped_allreduce(
     if xla.compiling():
         target = _target("HorovodAllreduce", tensors, name, ignore_name_scope, process_set)
         return xla_collectives.allreduce(tensors, target, op, prescale_factor, postscale_factor)
-    return list(
-        library.horovod_grouped_allreduce(
-            tensors,
-            reduce_op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            process_set_id=_id(process_set),
-            stays=stays,
-            **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
-        )
+    reduced = library.horovod_grouped_allreduce(
+        tensors,
+        reduce_op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        process_set_id=_id(process_set),
+        stays=stays,
+        **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
     )
+    # After an asynchronous op TensorFlow gives everything that has become ready to its threads, piece by
+    # piece, and wakes them for it; what follows a plain one stays on the thread that is there.
+    return list(tf.identity_n(reduced) if stays and len(reduced) > 1 else reduced)
 
 
 def allgather(

@@ -292,6 +292,9 @@ def check_small_gradients_travel_together() -> None:
         reductions = [op for op in operations if "Allreduce" in op.type]
         # Operations of other kinds, which no thread helps with, are not to wait for those that one does.
         assert {op.get_attr("stays") for op in reductions} == {"table" not in names}, names
+        for op in reductions:  # each hands over to TensorFlow's threads once, not tensor by tensor
+            users = {user for output in op.outputs for user in output.consumers()}
+            assert len(users) == 1 or not op.get_attr("stays"), users
         return sorted(len(op.inputs) for op in reductions)
 
     assert sizes("small", "bias", "last") == [3]

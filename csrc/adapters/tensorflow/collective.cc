@@ -44,7 +44,7 @@ class Collective {
 
   // Takes over: `self` is deleted when the operation is done, which may be before this returns. The handle,
   // or 0 if it has failed.
-  static hvd_handle start(std::unique_ptr<Collective> self) {
+  static hvd_handle start(std::unique_ptr<Collective> self, bool attended) {
     if (!self->gather_inputs()) {
       self->complete();
       return 0;
@@ -64,6 +64,7 @@ class Collective {
     request.postscale = attributes.postscale;
     request.numbers = self->splits_.empty() ? nullptr : self->splits_.data();
     request.number_count = static_cast<int32_t>(self->splits_.size());
+    request.attended = attended ? 1 : 0;
     request.done = [](void* user, const hvd_outcome* outcome) {
       std::unique_ptr<Collective>(static_cast<Collective*>(user))->finish(*outcome);
     };
@@ -219,8 +220,9 @@ void run_collective(const Attributes& attributes, TF_OpKernelContext* context,
   auto collective = std::make_unique<Collective>(attributes, context, done);
   const auto rest = collective->rest();
   const auto patience = attributes.patience;  // the attributes may be gone when the operation is done
-  const hvd_handle handle = Collective::start(std::move(collective));
-  if (patience && handle > 0 && patience->stays()) {
+  const bool stays = patience && patience->stays();
+  const hvd_handle handle = Collective::start(std::move(collective), stays);
+  if (stays && handle > 0) {
     const auto start = std::chrono::steady_clock::now();
     const bool over = hvd_help_default(handle, kStay) == HVD_OK;
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
