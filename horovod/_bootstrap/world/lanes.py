@@ -6,6 +6,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 
+def mesh_kinds(streams: int) -> list[str]:
+    """Of the connections that carry data between two ranks."""
+    return ["mesh", *(f"mesh.{number}" for number in range(1, streams))]
+
+
 def lanes_of(hosts: Sequence[int], members: Iterable[int]) -> list[list[int]]:
     """The lanes of a set of ranks, each by host, as HierarchicalLayout of the core has them."""
     by_host: dict[int, list[int]] = {}
