@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
+MESH = "mesh"  # the kind of the first of them
+
 
 def mesh_kinds(streams: int) -> list[str]:
     """Of the connections that carry data between two ranks."""
-    return ["mesh", *(f"mesh.{number}" for number in range(1, streams))]
+    return [MESH, *(f"{MESH}.{number}" for number in range(1, streams))]
 
 
 def lanes_of(hosts: Sequence[int], members: Iterable[int]) -> list[list[int]]:
