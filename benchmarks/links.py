@@ -71,13 +71,20 @@ class Line:
 
 
 def measure(
-    fixture: Hosts, hosts: int, ranks: int, options: argparse.Namespace, env: dict[str, str] | None = None
+    fixture: Hosts,
+    hosts: int,
+    ranks: int,
+    options: argparse.Namespace,
+    env: dict[str, str] | None = None,
+    connection: float = 0,
 ) -> Line:
-    """One job. SystemExit with its output if it fails."""
+    """One job. SystemExit with its output if it fails. `connection` Gbit/s are the most of one."""
     where = ",".join(f"host{host}:{ranks}" for host in range(1, hosts + 1))
     program = ROOT / "tests" / "cluster" / "cluster_traffic.py"
     size = options.mib * MIB
     words = [sys.executable, program, "eth0", str(size), str(options.repetitions)]
+    if connection > 0:
+        words.append(str(round(connection * 1e9 / 8)))
     job = ClusterJob(fixture, "-np", str(hosts * ranks), "-H", where, *words, env=env)
     result = job.finish(300)
     if result.returncode != 0:

@@ -143,8 +143,8 @@ typedef struct hvd_world {
   // Other ranks: one entry, it leads to rank 0. Of control_fds see also control_parents.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
-  // tcp, hierarchical: `size` entries, own = -1; otherwise NULL. With hosts, those without a common lane have
-  // none (-1), see hvd_connect().
+  // tcp, hierarchical: `size` entries for each stream, see mesh_streams, own = -1; otherwise NULL. With
+  // hosts, those without a common lane have none (-1), see hvd_connect().
   const int32_t* mesh_fds;
   const int32_t* hosts;  // hierarchical: the number (from 0) of each rank's host; otherwise NULL
   const hvd_mpi* mpi;    // mpi; otherwise NULL
@@ -162,6 +162,9 @@ typedef struct hvd_world {
   // control_fds then has `size` entries, of which those of the rank above and the ranks right below count.
   // NULL: rank 0 is above all.
   const int32_t* control_parents;
+  // So many connections carry the data between two ranks, the same number on all of them; 0 is 1. Then
+  // [s * size + r] of mesh_fds and mesh_keys is stream s to rank r.
+  int32_t mesh_streams;
 } hvd_world;
 
 typedef struct hvd_tensor {
@@ -277,8 +280,8 @@ HVD_API int32_t hvd_timeline_start(hvd_engine* engine, const char* path, int32_t
 HVD_API int32_t hvd_timeline_stop(hvd_engine* engine);
 
 // A connection that carries data, to a rank of another host that had none (hvd_world.mesh_fds: -1): before
-// the first operation of a process set that needs it. Takes over the descriptor, also when it fails. `keys`
-// are those of hvd_world.mesh_keys for one rank, or NULL.
+// the first operation of a process set that needs it, once for each stream in their order. Takes over the
+// descriptor, also when it fails. `keys` are those of hvd_world.mesh_keys for one entry, or NULL.
 HVD_API int32_t hvd_connect(hvd_engine* engine, int32_t rank, int32_t fd, const uint8_t* keys);
 
 enum {  // phases of hvd_mark()

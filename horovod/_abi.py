@@ -110,6 +110,7 @@ class World(ctypes.Structure):
         ("knobs", ctypes.POINTER(Knobs)),
         ("control_in_memory", c_int32),
         ("control_parents", ctypes.POINTER(c_int32)),
+        ("mesh_streams", c_int32),
     ]
 
 

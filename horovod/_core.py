@@ -248,6 +248,7 @@ class Engine:
             control_fds=_int32_array(world.control_fds),
             liveness_fds=_int32_array(world.liveness_fds),
             mesh_fds=_int32_array(world.mesh_fds),
+            mesh_streams=world.streams,
             shm_fd=world.shm_fd,
             affinity=affinity,
             local_rank=world.local_rank,
@@ -456,7 +457,8 @@ class Engine:
             return None
 
     def connect(self, rank: int, descriptor: int, session: SessionLike | None) -> None:
-        """Takes over a connection to a rank that had none for data; encrypted if there is a session."""
+        """Takes over a connection to a rank that had none for data, or not all streams; encrypted if there is
+        a session."""
         keys = None if session is None else _keys([session], _MESH_KEY_BYTES)
         code: int = _lib.hvd_connect(self._pointer, rank, descriptor, keys)
         if code < 0:

@@ -35,8 +35,8 @@ class Transport {
   // and after.
   virtual std::unique_ptr<Communicator> open(int id, std::vector<int> members) = 0;
   virtual void reset(int id) = 0;
-  // Takes over a connected socket to a rank that had none, also when it fails. Before the first collective
-  // that needs it, whichever thread calls.
+  // Takes over a connected socket to a rank that had none, or whose streams are not all there, also when it
+  // fails. Before the first collective that needs it, whichever thread calls.
   virtual Status connect(int /*peer*/, int fd, const LinkKeys* /*keys*/) {
     close(fd);
     return Status::invalid("The ranks of this job have no connections of their own for data.");
@@ -60,10 +60,11 @@ std::unique_ptr<Transport> make_shm_transport(void* memory, int rank, int size, 
                                               std::shared_ptr<SharedHeap> heap = nullptr);
 
 // mesh_fds[r] is a connected stream socket to rank r (own entry -1), owned by the transport from here on.
-// With keys, one entry for each rank, everything that is sent over them is encrypted.
+// With `streams` of them between two ranks, those of the first stream to all ranks come first, and so on.
+// With keys, one for each of these entries, everything that is sent over them is encrypted.
 std::unique_ptr<Transport> make_tcp_transport(const std::vector<int>& mesh_fds, int rank,
                                               const AbortSignal& abort,
-                                              const std::vector<LinkKeys>& keys = {});
+                                              const std::vector<LinkKeys>& keys = {}, int streams = 1);
 
 // Shared memory within a host, sockets (`mesh_fds`, as for tcp) between hosts: `memory` is the start of
 // shm_bytes(n) bytes that the n ranks of this rank's host share, or null if it is alone there; hosts[r] is
@@ -73,7 +74,8 @@ std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector
                                                        const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
                                                        const std::vector<LinkKeys>& keys = {},
-                                                       std::shared_ptr<SharedHeap> heap = nullptr);
+                                                       std::shared_ptr<SharedHeap> heap = nullptr,
+                                                       int streams = 1);
 
 // Messages between the ranks of an MPI communicator, which are those of the world.
 class MpiCalls;

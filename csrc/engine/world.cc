@@ -63,6 +63,8 @@ bool map_shared(int fd, int ranks, int rank, Engine::Parts* parts) {
   return parts->memory != nullptr;
 }
 
+int streams_of(const hvd_world& world) { return std::max(world.mesh_streams, 1); }
+
 // Takes over the mesh and the memory of this host, also when it fails.
 Status take_hosts(const hvd_world& world, const std::vector<int>& mesh_fds, const std::vector<LinkKeys>& keys,
                   const AbortSignal& abort, Engine::Parts* parts) {
@@ -85,7 +87,7 @@ Status take_hosts(const hvd_world& world, const std::vector<int>& mesh_fds, cons
       return give_up(Status::unknown("Can't map the memory that the ranks of this host share."));
   }
   parts->transport = make_hierarchical_transport(parts->memory.get(), std::move(hosts), mesh_fds, world.rank,
-                                                 abort, keys, parts->heap);
+                                                 abort, keys, parts->heap, streams_of(world));
   return {};
 }
 
@@ -158,14 +160,14 @@ Status take_transport(const hvd_world& world, const AbortSignal& abort, Engine::
       return {};
     case HVD_TRANSPORT_TCP:
     case HVD_TRANSPORT_HIERARCHICAL: {
-      std::vector<int> mesh_fds(world.mesh_fds, world.mesh_fds + world.size);
+      std::vector<int> mesh_fds(world.mesh_fds, world.mesh_fds + world.size * streams_of(world));
       for (int fd : mesh_fds) keep(fd, parts);
       std::vector<LinkKeys> keys(world.mesh_keys == nullptr ? 0 : mesh_fds.size());
       static_assert(sizeof(LinkKeys) == HVD_MESH_KEYS_BYTES);
       if (!keys.empty()) std::memcpy(keys.data(), world.mesh_keys, keys.size() * sizeof(LinkKeys));
       if (world.transport == HVD_TRANSPORT_HIERARCHICAL)
         return take_hosts(world, mesh_fds, keys, abort, parts);
-      parts->transport = make_tcp_transport(mesh_fds, world.rank, abort, keys);
+      parts->transport = make_tcp_transport(mesh_fds, world.rank, abort, keys, streams_of(world));
       return {};
     }
     case HVD_TRANSPORT_MPI: {

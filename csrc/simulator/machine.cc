@@ -31,16 +31,15 @@ void Machine::send(int from, int to, size_t bytes, bool control, Action action) 
     return push(now_, to, costs_.local, std::move(action));
   }
   now_ += costs_.remote + length * costs_.copy_byte;
-  // The first byte leaves when the port is free; it arrives when that of the receiver is.
-  double &out = out_[static_cast<size_t>(host(from))], &in = in_[static_cast<size_t>(host(to))];
+  // The first byte leaves when the port is free, and comes in when that of the receiver is.
+  double& out = out_[static_cast<size_t>(host(from))];
   const double wire = length * costs_.port_byte, leaves = std::max(now_, out);
   out = leaves + wire;
-  in = std::max(leaves + costs_.latency, in) + wire;
-  push(in, to, costs_.remote + length * costs_.copy_byte, std::move(action));
+  push(leaves + costs_.latency, to, costs_.remote + length * costs_.copy_byte, std::move(action), wire);
 }
 
-void Machine::push(double time, int rank, double cost, Action action) {
-  queue_.push({time, events_++, rank, cost, std::move(action)});
+void Machine::push(double time, int rank, double cost, Action action, double wire) {
+  queue_.push({time, events_++, rank, cost, std::move(action), wire});
 }
 
 void Machine::run() {
@@ -48,6 +47,12 @@ void Machine::run() {
   while (!queue_.empty()) {
     Event event = std::move(const_cast<Event&>(queue_.top()));
     queue_.pop();
+    if (event.wire > 0) {
+      double& in = in_[static_cast<size_t>(host(event.rank))];
+      in = std::max(event.time, in) + event.wire;
+      push(in, event.rank, event.cost, std::move(event.action));
+      continue;
+    }
     const size_t place = pool(event.rank);
     if (event.cost < 0) {  // the rank's turn is over
       last = event.time;

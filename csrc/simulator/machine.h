@@ -73,13 +73,14 @@ class Machine {
     int rank;
     double cost;  // less than 0: a processor is free
     Action action;
+    double wire = 0;  // the first byte is at the port, which it takes for so long
     bool operator<(const Event& other) const {
       return time != other.time ? time > other.time : number > other.number;
     }
   };
   enum class State : uint8_t { kIdle, kQueued, kRunning };
 
-  void push(double time, int rank, double cost, Action action);
+  void push(double time, int rank, double cost, Action action, double wire = 0);
   void queue(int rank);
   void take_turn(int rank, double time);
   size_t pool(int rank) const { return costs_.one_machine ? 0 : static_cast<size_t>(host(rank)); }

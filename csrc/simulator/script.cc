@@ -1,5 +1,6 @@
 #include "simulator/script.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -43,10 +44,16 @@ class RecordedExchange final : public Exchange {
   }
 
  private:
+  // Everybody starts with another peer, as in TcpExchange.
   template <typename Call>
   void each_peer(Call call) {
-    for (size_t i = 0; i < members_.size(); ++i)
-      if (members_[i] != rank_) call(static_cast<int>(i), members_[i]);
+    const size_t size = members_.size();
+    const auto own =
+        static_cast<size_t>(std::find(members_.begin(), members_.end(), rank_) - members_.begin());
+    for (size_t i = 1; i < size; ++i) {
+      const size_t peer = (own + i) % size;
+      call(static_cast<int>(peer), members_[peer]);
+    }
   }
 
   const int rank_;

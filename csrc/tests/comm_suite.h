@@ -69,8 +69,13 @@ inline std::vector<int> random_members(Random& random, int size, size_t odds) {
 
 // ---- ranks
 
-enum class Kind { kShm, kUnix, kTcp, kSecure, kMpi };  // kSecure: encrypted TCP
-constexpr Kind kKinds[] = {Kind::kShm, Kind::kUnix, Kind::kTcp, Kind::kSecure, Kind::kMpi};
+// kSecure: encrypted TCP; kStreams and kSecureStreams: three and two connections between two ranks
+enum class Kind { kShm, kUnix, kTcp, kSecure, kStreams, kSecureStreams, kMpi };
+constexpr Kind kKinds[] = {Kind::kShm,     Kind::kUnix,          Kind::kTcp, Kind::kSecure,
+                           Kind::kStreams, Kind::kSecureStreams, Kind::kMpi};
+constexpr int streams_of(Kind kind) {
+  return kind == Kind::kStreams ? 3 : kind == Kind::kSecureStreams ? 2 : 1;
+}
 
 // Connects the two through a listener at `address`, whatever its port.
 template <class Address>
@@ -132,23 +137,29 @@ class World : hvd::NotCopied {
       }
       return;
     }
-    std::vector<std::vector<int>> mesh(size, std::vector<int>(size, -1));
-    for (int i = 0; i < size; ++i) {
-      for (int j = i + 1; j < size; ++j) {
-        int pair[2];
-        connect_pair(kind, pair);
-        mesh[i][j] = pair[0];
-        mesh[j][i] = pair[1];
+    const int streams = streams_of(kind);
+    std::vector<std::vector<int>> mesh(size, std::vector<int>(size * streams, -1));
+    for (int stream = 0; stream < streams; ++stream) {
+      for (int i = 0; i < size; ++i) {
+        for (int j = i + 1; j < size; ++j) {
+          int pair[2];
+          connect_pair(kind, pair);
+          mesh[i][stream * size + j] = pair[0];
+          mesh[j][stream * size + i] = pair[1];
+        }
       }
     }
+    const bool secure = kind == Kind::kSecure || kind == Kind::kSecureStreams;
     for (int i = 0; i < size; ++i) {
-      // Any keys will do if both ends have the same: from i to j it is "i j".
-      std::vector<hvd::LinkKeys> keys(kind == Kind::kSecure ? mesh.size() : 0);
-      for (size_t j = 0; j < keys.size(); ++j) {
-        keys[j].send = {static_cast<uint8_t>(i), static_cast<uint8_t>(j)};
-        keys[j].receive = {static_cast<uint8_t>(j), static_cast<uint8_t>(i)};
+      // Any keys will do if both ends have the same: from i to j it is "i j", and the stream.
+      std::vector<hvd::LinkKeys> keys(secure ? mesh[i].size() : 0);
+      for (size_t entry = 0; entry < keys.size(); ++entry) {
+        const auto j = static_cast<uint8_t>(entry % mesh.size()),
+                   stream = static_cast<uint8_t>(entry / mesh.size());
+        keys[entry].send = {static_cast<uint8_t>(i), j, stream};
+        keys[entry].receive = {j, static_cast<uint8_t>(i), stream};
       }
-      transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i], keys));
+      transports_.push_back(hvd::make_tcp_transport(mesh[i], i, *aborts_[i], keys, streams));
     }
   }
 

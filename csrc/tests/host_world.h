@@ -31,7 +31,9 @@ class HostWorld : hvd::NotCopied {
  public:
   // At first only ranks that share a lane of all are connected.
   explicit HostWorld(HostList hosts, Kind kind = Kind::kUnix)
-      : hosts_(std::move(hosts)), kind_(kind), mesh_(hosts_.size(), std::vector<int>(hosts_.size(), -1)) {
+      : hosts_(std::move(hosts)),
+        kind_(kind),
+        mesh_(hosts_.size(), std::vector<int>(hosts_.size() * static_cast<size_t>(streams_of(kind)), -1)) {
     connect(everyone());
     for (int i = 0; i < size(); ++i) {
       aborts_.push_back(std::make_unique<hvd::AbortSignal>());
@@ -44,8 +46,9 @@ class HostWorld : hvd::NotCopied {
     }
     for (int i = 0; i < size(); ++i) {
       auto memory = memory_.find(hosts_[i]);
-      transports_.push_back(hvd::make_hierarchical_transport(
-          memory == memory_.end() ? nullptr : memory->second.data, hosts_, mesh_[i], i, *aborts_[i]));
+      transports_.push_back(
+          hvd::make_hierarchical_transport(memory == memory_.end() ? nullptr : memory->second.data, hosts_,
+                                           mesh_[i], i, *aborts_[i], {}, nullptr, streams_of(kind_)));
     }
   }
   ~HostWorld() {
@@ -64,7 +67,8 @@ class HostWorld : hvd::NotCopied {
 
   int size() const { return static_cast<int>(hosts_.size()); }
   int connections(int rank) const {
-    return size() - static_cast<int>(std::count(mesh_[rank].begin(), mesh_[rank].end(), -1));
+    return static_cast<int>(mesh_[rank].size()) -
+           static_cast<int>(std::count(mesh_[rank].begin(), mesh_[rank].end(), -1));
   }
   Transport& transport(int rank) { return *transports_[rank]; }
   hvd::AbortSignal& abort(int rank) { return *aborts_[rank]; }
@@ -96,13 +100,15 @@ class HostWorld : hvd::NotCopied {
  private:
   void connect(int i, int j) {
     if (i >= j || mesh_[i][j] >= 0) return;
-    int pair[2];
-    connect_pair(kind_, pair);
-    mesh_[i][j] = pair[0];
-    mesh_[j][i] = pair[1];
-    if (transports_.empty()) return;
-    CHECK(transports_[i]->connect(j, pair[0], nullptr).ok() &&
-          transports_[j]->connect(i, pair[1], nullptr).ok());
+    for (int stream = 0; stream < streams_of(kind_); ++stream) {
+      int pair[2];
+      connect_pair(kind_, pair);
+      mesh_[i][stream * size() + j] = pair[0];
+      mesh_[j][stream * size() + i] = pair[1];
+      if (transports_.empty()) continue;
+      CHECK(transports_[i]->connect(j, pair[0], nullptr).ok() &&
+            transports_[j]->connect(i, pair[1], nullptr).ok());
+    }
   }
 
   HostList hosts_;
@@ -114,9 +120,9 @@ class HostWorld : hvd::NotCopied {
 };
 
 // `body` on every rank with the world's communicator.
-inline void run_hosts(const HostList& hosts,
-                      const std::function<void(Communicator&, const HostList&)>& body) {
-  HostWorld world(hosts);
+inline void run_hosts(const HostList& hosts, const std::function<void(Communicator&, const HostList&)>& body,
+                      Kind kind = Kind::kUnix) {
+  HostWorld world(hosts, kind);
   on_threads(world.size(), [&](int rank) {
     auto communicator = world.transport(rank).open(0, world.everyone());
     CHECK(communicator->rank() == rank && communicator->size() == world.size());
@@ -126,6 +132,7 @@ inline void run_hosts(const HostList& hosts,
 
 inline void run_layouts(const std::function<void(Communicator&, const HostList&)>& body) {
   for (const HostList& hosts : kLayouts) run_hosts(hosts, body);
+  run_hosts({2, 0, 1, 0, 2}, body, Kind::kStreams);
 }
 
 // Each host's values in rank order, then the hosts' results.

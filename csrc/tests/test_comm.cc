@@ -22,8 +22,9 @@ constexpr int kSizes[] = {1, 2, 3, 4, 5, 8};
 void for_all(const std::function<void(Kind, int)>& body) {
   for (Kind kind : kKinds) {
     for (int size : kSizes) {
-      // Unix sockets differ from TCP only below the transport, MPI only below the collectives.
-      bool few = kind == Kind::kUnix || kind == Kind::kMpi || kind == Kind::kSecure;
+      // These differ from others only below the transport, MPI only below the collectives.
+      bool few = kind == Kind::kUnix || kind == Kind::kMpi || kind == Kind::kSecure ||
+                 kind == Kind::kStreams || kind == Kind::kSecureStreams;
       if (!few || size == 3 || (kind == Kind::kMpi && size == 2)) body(kind, size);
     }
   }
@@ -310,6 +311,36 @@ TEST(connections_within_a_host_are_not_paced) {
   if (!usable) return;  // many containers have no IPv6
   connect_through(address, pair);
   check_not_paced(pair);
+}
+
+// Each of them is needed: what arrives over one that is closed does not come over another one.
+TEST(large_ones_need_every_stream) {
+  for (int closed : {-1, 0, 1, 2}) {
+    for (size_t bytes : {size_t{60} << 10, size_t{1} << 20}) {
+      std::vector<int> ends[2];
+      for (auto& list : ends) list.assign(6, -1);
+      for (size_t stream = 0; stream < 3; ++stream) {
+        int pair[2];
+        connect_pair(Kind::kTcp, pair);
+        if (static_cast<int>(stream) == closed) shutdown(pair[0], SHUT_RDWR);
+        ends[0][2 * stream + 1] = pair[0];
+        ends[1][2 * stream] = pair[1];
+      }
+      const bool used = closed == 0 || (closed > 0 && bytes > (128 << 10));
+      on_threads(2, [&](int rank) {
+        hvd::AbortSignal abort;
+        auto transport = hvd::make_tcp_transport(ends[rank], rank, abort, {}, 3);
+        Bytes memory(bytes);
+        const Pieces pieces = {{memory.data(), bytes}};
+        const Status status = transport->open(0, {0, 1})->broadcast(pieces, 0);
+        if (!used) {
+          CHECK(status.ok());
+        } else if (rank == 1) {
+          CHECK(status.code() == HVD_UNKNOWN && status.text().find("rank 0") != std::string::npos);
+        }
+      });
+    }
+  }
 }
 
 int main(int argc, char** argv) {

@@ -15,6 +15,7 @@ using hvd::ReduceOp;
 }  // namespace
 
 TEST(rows_are_even) {
+  CHECK(hvd::longest_row(hvd::kMostDirect) == hvd::kMostDirect);
   for (int size = hvd::kMostDirect + 1; size <= 1100; ++size) {
     const std::vector<int> rows = hvd::rows_of(size);
     CHECK(static_cast<int>(rows.size()) == size && std::is_sorted(rows.begin(), rows.end()));
@@ -26,6 +27,7 @@ TEST(rows_are_even) {
       longest = std::max(longest, length);
     }
     CHECK(shortest >= 1 && longest - shortest <= (size % count == 0 ? 0 : 1));
+    CHECK(hvd::longest_row(size) == longest);
     CHECK(count >= 3 && longest <= 2 * count + 1 && count <= longest);
     for (int even = 1; even * even <= size; ++even)
       CHECK(2 * even * even < size || size % even != 0 || longest == shortest);

@@ -35,8 +35,10 @@ TEST(layout_of_unequal_hosts) {
 }
 
 TEST(a_rank_is_connected_to_one_of_each_other_host) {
-  HostWorld world({0, 0, 0, 1, 1, 1, 2, 2, 2});
-  for (int rank = 0; rank < world.size(); ++rank) CHECK(world.connections(rank) == 2);
+  const HostList hosts = {0, 0, 0, 1, 1, 1, 2, 2, 2};
+  HostWorld world(hosts), of_streams(hosts, Kind::kStreams);
+  for (int rank = 0; rank < world.size(); ++rank)
+    CHECK(world.connections(rank) == 2 && of_streams.connections(rank) == 2 * 3);
   auto sum = [&](int rank, int id, const std::vector<int>& members) {
     float value = 1;
     const Pieces pieces = {{&value, sizeof value}};
@@ -210,22 +212,24 @@ TEST(communicators_share_a_transport) {
   // On one host, one on each host, alone, and in between.
   const std::vector<std::vector<int>> sets = {{0, 1, 2, 3, 4, 5}, {0, 1, 2}, {0, 3, 4}, {0, 1, 4, 5},
                                               {1, 2, 3},          {3},       {4, 5},    {2, 3, 4, 5}};
-  HostWorld world({0, 0, 0, 1, 2, 2});
-  for (const std::vector<int>& members : sets) world.connect(members);
-  on_threads(world.size(), [&](int rank) {
-    std::vector<std::unique_ptr<Communicator>> open;
-    for (size_t id = 0; id < sets.size(); ++id) {
-      const bool member = std::count(sets[id].begin(), sets[id].end(), rank) > 0;
-      open.push_back(member ? world.transport(rank).open(static_cast<int>(id), sets[id]) : nullptr);
-    }
-    Random shared(8);
-    for (uint64_t operation = 3000; operation < 3200; ++operation) {
-      const size_t id = pick(shared, sets.size());
-      const size_t bytes = random_bytes(shared);
-      if (open[id] != nullptr)
-        random_operation(*open[id], bytes, operation, by_host(world.hosts_of(sets[id])));
-    }
-  });
+  for (Kind kind : {Kind::kUnix, Kind::kStreams}) {
+    HostWorld world({0, 0, 0, 1, 2, 2}, kind);
+    for (const std::vector<int>& members : sets) world.connect(members);
+    on_threads(world.size(), [&](int rank) {
+      std::vector<std::unique_ptr<Communicator>> open;
+      for (size_t id = 0; id < sets.size(); ++id) {
+        const bool member = std::count(sets[id].begin(), sets[id].end(), rank) > 0;
+        open.push_back(member ? world.transport(rank).open(static_cast<int>(id), sets[id]) : nullptr);
+      }
+      Random shared(8);
+      for (uint64_t operation = 3000; operation < 3200; ++operation) {
+        const size_t id = pick(shared, sets.size());
+        const size_t bytes = random_bytes(shared);
+        if (open[id] != nullptr)
+          random_operation(*open[id], bytes, operation, by_host(world.hosts_of(sets[id])));
+      }
+    });
+  }
 }
 
 TEST(ids_are_used_again) {

@@ -35,7 +35,7 @@ def add(session: Session, mesh: Mesh, number: int, ranks: Sequence[int]) -> None
             raise HorovodInternalError(f"rank {culprit.rank} failed while process set {number} was connected")
 
     try:
-        for peer, (sock, keys) in mesh.connect(ranks, gather, check).items():
+        for (peer, _), (sock, keys) in mesh.connect(ranks, gather, check).items():
             session.engine.connect(peer, sock.detach(), keys if mesh.encrypted else None)
         # All ranks hear of a failure here, also those that had nothing to connect.
         session.run(_core.BARRIER, b"connections", 0)

@@ -305,6 +305,7 @@ def _world(
             scope=scope,
             shm_bytes=_core.shm_bytes,
             encryption=config.encryption,
+            streams=config.streams_per_peer,
             client=client,
         )
     except HorovodInternalError as error:

@@ -20,7 +20,8 @@ from horovod._bootstrap.identity import DiscoveryHints, Identity
 from horovod._bootstrap.rendezvous.membership import Membership, Outgoing, failure
 from horovod._bootstrap.rendezvous.server import RendezvousServer
 from horovod._bootstrap.world import connect
-from horovod._bootstrap.world.builder import MESH, Builder
+from horovod._bootstrap.world.builder import Builder
+from horovod._bootstrap.world.lanes import MESH
 from horovod._net import listener as listeners
 from horovod._net.connector import Connector
 from horovod._net.frames import Message

@@ -51,11 +51,13 @@ def test_a_rank_has_one_peer_on_each_other_host(count: int, each: int) -> None:
 class Ranks:
     """Threads that share a list, as ranks do by allgather."""
 
-    def __init__(self, hosts: Sequence[int], keys: Sequence[bytes] = (), timeout: float = 20) -> None:
+    def __init__(
+        self, hosts: Sequence[int], keys: Sequence[bytes] = (), timeout: float = 20, streams: int = 1
+    ) -> None:
         size = len(hosts)
         self.hosts = hosts
         self.meshes = [
-            Mesh(rank, hosts, ["127.0.0.1"], keys[rank] if keys else KEY, timeout, False)
+            Mesh(rank, hosts, ["127.0.0.1"], keys[rank] if keys else KEY, timeout, False, streams)
             for rank in range(size)
         ]
         self._gathered: list[list[Endpoint]] = [[] for _ in hosts]
@@ -91,16 +93,19 @@ def said_to_each_other(a: socket.socket, b: socket.socket) -> bool:
     return (a.recv(1), b.recv(1)) == (b"b", b"a")
 
 
-def test_what_a_set_needs_is_connected_once() -> None:
-    ranks = Ranks([0, 0, 0, 1, 1, 2])
+@pytest.mark.parametrize("streams", [1, 3])
+def test_what_a_set_needs_is_connected_once(streams: int) -> None:
+    ranks = Ranks([0, 0, 0, 1, 1, 2], streams=streams)
     members = [0, 4, 5]
     needed = {(0, 4)}  # rank 5 is alone on its host and has all lanes
     assert all(mesh.missing(members) == needed for mesh in ranks.meshes)
     links = ranks.connect(members)
-    assert [sorted(each) for each in links if isinstance(each, dict)] == [[4], [], [], [], [0], []]
-    (a, _), (b, _) = links[0][4], links[4][0]  # type: ignore[index]
-    with a, b:
-        assert said_to_each_other(a, b)
+    to_0, to_4 = ([(peer, stream) for stream in range(streams)] for peer in (0, 4))
+    assert [list(each) for each in links if isinstance(each, dict)] == [to_4, [], [], [], to_0, []]
+    for stream in range(streams):
+        (a, _), (b, _) = links[0][4, stream], links[4][0, stream]  # type: ignore[index]
+        with a, b:
+            assert said_to_each_other(a, b)
     assert all(mesh.missing(members) == set() for mesh in ranks.meshes)
     assert ranks.connect(members) == [{}] * 6
 

@@ -51,6 +51,24 @@ def test_one_rank_on_each_host_has_nothing_to_share() -> None:
         assert [result["transport"] for result in running.results()] == ["tcp"] * 3
 
 
+def test_several_streams() -> None:
+    with RendezvousServer(KEY) as server:
+        for hosts, transport in ((["a", "b"], "hierarchical"), (["a", "b", "c", "d"], "tcp")):
+            with ranks() as running:
+                running.start_all(4, port=server.port, transport="auto", hosts=hosts, streams=3)
+                for result in running.results():
+                    assert "error" not in result, result
+                    assert (result["transport"], result["leaked"]) == (transport, 0)
+
+
+def test_all_ranks_have_as_many_streams() -> None:
+    with RendezvousServer(KEY) as server, ranks() as running:
+        for rank in range(2):
+            running.start(rank=rank, size=2, port=server.port, transport="tcp", streams=rank + 1)
+        for result in running.results():
+            assert "HOROVOD_STREAMS_PER_PEER must be the same on all ranks" in result["error"]
+
+
 def test_a_hundred_rounds_on_one_server() -> None:
     with RendezvousServer(KEY) as server, ranks() as running:
         running.start_all(3, port=server.port, transport="shm", rounds=100)

@@ -1,19 +1,26 @@
-"""One rank that measures allreduces: `cluster_traffic.py interface bytes repetitions`
+"""One rank that measures allreduces: `cluster_traffic.py interface bytes repetitions [rate]`
 
-Rank 0 prints a line of JSON: seconds on the slowest rank, and by host what its interface has sent meanwhile.
+`rate` is the most that one connection carries, in bytes a second. Rank 0 prints a line of JSON: seconds on
+the slowest rank, and by host what its interface has sent meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 import horovod.numpy as hvd
+from horovod._bootstrap.world import World
+from horovod.common import startup
+
+_SO_MAX_PACING_RATE = 47
 
 
 def sent(interface: str) -> int:
@@ -25,8 +32,24 @@ def sent(interface: str) -> int:
     raise SystemExit(f"there is no interface {interface} here")
 
 
+def limit_connections(rate: int, connect: Callable[..., World]) -> Callable[..., World]:
+    """What some networks do to a connection TCP does here, whose packets are spaced out."""
+
+    def limited(*args: object, **options: object) -> World:
+        world = connect(*args, **options)
+        for descriptor in world.mesh_fds or ():
+            if descriptor >= 0:
+                with socket.socket(fileno=os.dup(descriptor)) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate)
+        return world
+
+    return limited
+
+
 def main() -> None:
     interface, count, repetitions = sys.argv[1], int(sys.argv[2]) // 4, int(sys.argv[3])
+    if len(sys.argv) > 4:
+        startup.worlds.connect = limit_connections(int(sys.argv[4]), startup.worlds.connect)
     hvd.init()
     data = np.full(count, hvd.rank() + 1, np.float32)
     total = np.empty_like(data)

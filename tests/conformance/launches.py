@@ -26,6 +26,7 @@ LAUNCHES = [
     conformance("groups-2-2-1", 5, HOROVOD_TOPOLOGY="2,2,1"),
     conformance("encrypted-tcp-3", 3, HOROVOD_TRANSPORT="tcp", HOROVOD_ENCRYPTION="data"),
     conformance("encrypted-groups-2-2", 4, HOROVOD_TOPOLOGY="2,2", HOROVOD_ENCRYPTION="data"),
+    conformance("streams-tcp-3", 3, HOROVOD_TRANSPORT="tcp", HOROVOD_STREAMS_PER_PEER="2"),
     conformance("tuned-shm-2", 2, **SHUFFLED, HOROVOD_TRANSPORT="shm"),
     conformance("tuned-tcp-3", 3, **SHUFFLED, HOROVOD_TRANSPORT="tcp"),
     conformance("tuned-groups-2-2", 4, **SHUFFLED, HOROVOD_TOPOLOGY="2,2"),

@@ -45,6 +45,12 @@ def test_large_ones_follow_the_real_plans(hosts: int, messages: int) -> None:
     assert figures["bytes"] == pytest.approx(2 * scaling.MIB / 8 * (hosts - 1) / hosts, rel=0.01)
 
 
+def test_many_hosts_overlap_as_few_do() -> None:
+    """The bytes are the same, and rows have no longer messages than is needed."""
+    times = [scaling.simulated(hosts, bytes=100 * scaling.MIB)["seconds"] for hosts in (16, 32, 256, 1024)]
+    assert max(times) < 1.2 * times[0], times
+
+
 @pytest.mark.parametrize("name", scaling.TABLES)
 def test_tables_are_those_of_the_command(name: str) -> None:
     page = scaling.PAGE.read_text()

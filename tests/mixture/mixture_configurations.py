@@ -59,6 +59,8 @@ ALL = [
     _in_groups("2,2"),
     _in_groups("2,2,2"),
     replace(_in_groups("3,1,2"), slow=True),
+    # Several connections between two ranks, also those that process sets get later.
+    Configuration("streams-2,2", 4, {"HOROVOD_TOPOLOGY": "2,2", "HOROVOD_STREAMS_PER_PEER": "3"}),
     # So many that they are combined in rows.
     replace(_in_groups("2,2" + 15 * ",1"), name="groups-17", slow=True),
     replace(_within_a_host("tcp", 18), slow=True),

@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 # Flags, which set the variable of the same name to the value that follows, or to 1, or 0 for a "no"; but for
 # those below.
 ON = """
---fusion-threshold-mb 32 --cycle-time-ms 3.5 --cache-capacity 2048
+--fusion-threshold-mb 32 --cycle-time-ms 3.5 --cache-capacity 2048 --streams-per-peer 4
 --hierarchical-allreduce --hierarchical-allgather --torus-allreduce
 --autotune --autotune-log-file tune.csv --autotune-warmup-samples 4 --autotune-steps-per-sample 5
 --autotune-bayes-opt-max-samples 6 --autotune-gaussian-process-noise 0.3
@@ -75,6 +75,7 @@ params:
   fusion_threshold_mb: 16
   cycle_time_ms: 2
   cache_capacity: 9
+  streams_per_peer: 2
   hierarchical_allreduce: true
   hierarchical_allgather: false
   torus_allreduce: true
@@ -100,6 +101,7 @@ FROM_FILE = {
     "HOROVOD_FUSION_THRESHOLD": str(16 * MIB),
     "HOROVOD_CYCLE_TIME": "2.0",
     "HOROVOD_CACHE_CAPACITY": "9",
+    "HOROVOD_STREAMS_PER_PEER": "2",
     "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
     "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
     "HOROVOD_TORUS_ALLREDUCE": "1",

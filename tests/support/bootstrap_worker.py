@@ -108,13 +108,15 @@ def check(world: World) -> None:
             else:
                 assert exchange(descriptor, f"{kind} {world.rank}") == f"{kind} {peer}"
     if world.transport in ("tcp", "hierarchical"):
-        assert world.mesh_fds is not None and len(world.mesh_fds) == world.size
+        assert world.mesh_fds is not None and len(world.mesh_fds) == world.size * world.streams
         assert world.shm_fd == -1 or world.transport == "hierarchical"
         everyone = [peer for peer in range(world.size) if peer != world.rank]
         wanted = everyone if world.hosts is None else peers_of(world.rank, world.hosts)
-        assert [peer for peer, descriptor in enumerate(world.mesh_fds) if descriptor >= 0] == wanted
-        for peer in wanted:
-            assert exchange(world.mesh_fds[peer], f"mesh {world.rank}") == f"mesh {peer}"
+        for stream in range(world.streams):
+            fds = world.mesh_fds[stream * world.size : (stream + 1) * world.size]
+            assert [peer for peer, descriptor in enumerate(fds) if descriptor >= 0] == wanted
+            for peer in wanted:
+                assert exchange(fds[peer], f"mesh {stream} {world.rank}") == f"mesh {stream} {peer}"
         if world.transport == "hierarchical":
             check_local_memory(world)
     else:
@@ -171,6 +173,7 @@ def main() -> None:
                 process_sets=plan.get("process_sets", []),
                 scope=f"{plan.get('scope', 'test')}.{number}",
                 shm_bytes=lambda size: (MEMORY_BYTES,),
+                streams=plan.get("streams", 1),
             )
             seconds.append(time.monotonic() - start)
             check(world)

@@ -5,6 +5,7 @@
 
 #include "comm/chunks.h"
 #include "comm/course.h"
+#include "comm/hierarchical/grid.h"
 
 namespace hvd {
 
@@ -68,6 +69,8 @@ HierarchicalCommunicator::HierarchicalCommunicator(HierarchicalLayout layout, Ch
       channels_(std::move(channels)),
       round_bytes_(round_bytes(layout_)),
       part_bytes_(part_bytes(layout_)),
+      receivers_(static_cast<size_t>(longest_row(layout_.hosts())) *
+                 static_cast<size_t>(layout_.complete_lanes())),
       staging_(staging),
       network_(network),
       tuning_(tuning) {}
@@ -91,10 +94,10 @@ Status HierarchicalCommunicator::allreduce(const Reduction& reduction, const Pie
   return status.ok() ? share_out(all) : status;
 }
 
-// So long that what goes from one rank to another is not too short, however many there are.
+// So long that what goes from one rank to another is not too short, however many there are. In rows that is
+// what goes within a row: between rows there is much less, and longer blocks would leave nothing to overlap.
 size_t HierarchicalCommunicator::block_bytes() const {
-  const auto pairs = static_cast<size_t>(layout_.hosts()) * static_cast<size_t>(layout_.complete_lanes());
-  return std::max(static_cast<size_t>(tuning_.block_bytes), pairs * kSmallestShare);
+  return std::max(static_cast<size_t>(tuning_.block_bytes), receivers_ * kSmallestShare);
 }
 
 // While a chunk is exchanged with the other hosts, the next one is combined within the host and the one

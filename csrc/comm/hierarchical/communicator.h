@@ -86,6 +86,7 @@ class HierarchicalCommunicator final : public Communicator {
   const Channels channels_;
   const size_t round_bytes_;  // of each rank's share in a round of reducescatter
   const size_t part_bytes_;   // from one member to another in a round of alltoall
+  const size_t receivers_;    // of a host's longest messages in a block of an allreduce
   std::vector<std::byte>& staging_;
   SideThread* const network_;
   const Tuning& tuning_;

@@ -21,6 +21,12 @@ std::vector<int> rows_of(int size) {
   return row;
 }
 
+int longest_row(int size) {
+  if (size <= kMostDirect) return size;
+  const std::vector<int> rows = rows_of(size);
+  return static_cast<int>(std::count(rows.begin(), rows.end(), rows.back()));
+}
+
 std::unique_ptr<Communicator> open_grid(
     std::vector<int> members, int world_rank,
     const std::function<std::unique_ptr<Communicator>(std::vector<int>)>& direct,

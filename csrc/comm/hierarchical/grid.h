@@ -20,6 +20,9 @@ constexpr int kMostDirect = 16;
 // differ by one at most, and not at all where that is possible.
 std::vector<int> rows_of(int size);
 
+// Among how many such members the longest messages of an allreduce are dealt out: those of a row, or all.
+int longest_row(int size);
+
 // `direct` opens a communicator of some members (world ranks) that sends everything directly; `staging` grows
 // when needed and serves one collective at a time.
 std::unique_ptr<Communicator> open_grid(

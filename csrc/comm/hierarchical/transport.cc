@@ -16,8 +16,10 @@ class HierarchicalTransport final : public Transport {
  public:
   HierarchicalTransport(void* memory, std::vector<int> hosts, const std::vector<int>& mesh_fds, int rank,
                         const AbortSignal& abort, const std::vector<LinkKeys>& keys,
-                        std::shared_ptr<SharedHeap> heap)
-      : hosts_(std::move(hosts)), rank_(rank), tcp_(make_tcp_transport(mesh_fds, rank, abort, keys)) {
+                        std::shared_ptr<SharedHeap> heap, int streams)
+      : hosts_(std::move(hosts)),
+        rank_(rank),
+        tcp_(make_tcp_transport(mesh_fds, rank, abort, keys, streams)) {
     const auto local_size = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), hosts_[rank]));
     if (local_size > 1)
       shm_ = make_shm_transport(memory, local_rank(rank), local_size, abort, std::move(heap));
@@ -92,9 +94,9 @@ std::unique_ptr<Transport> make_hierarchical_transport(void* memory, std::vector
                                                        const std::vector<int>& mesh_fds, int rank,
                                                        const AbortSignal& abort,
                                                        const std::vector<LinkKeys>& keys,
-                                                       std::shared_ptr<SharedHeap> heap) {
+                                                       std::shared_ptr<SharedHeap> heap, int streams) {
   return std::make_unique<HierarchicalTransport>(memory, std::move(hosts), mesh_fds, rank, abort, keys,
-                                                 std::move(heap));
+                                                 std::move(heap), streams);
 }
 
 }  // namespace hvd

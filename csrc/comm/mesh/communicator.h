@@ -2,6 +2,7 @@
 // bytes on the wire are those of a ring, but values are combined in rank order.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -20,6 +21,7 @@ class MeshCommunicator final : public Communicator {
   struct Shared {
     std::vector<std::byte> staging;
     Tuning tuning;
+    size_t least_chunk = 0;  // of what is combined, or handed on, at a time
   };
   MeshCommunicator(std::unique_ptr<Exchange> exchange, int rank, int size, Shared& shared);
 
@@ -38,7 +40,9 @@ class MeshCommunicator final : public Communicator {
                           int owners);
   Status direct(std::vector<Share> out, std::vector<Share> in);
   std::byte* staging(size_t bytes);
-  size_t chunk() const { return static_cast<size_t>(shared_.tuning.mesh_chunk); }
+  size_t chunk() const {
+    return std::max(static_cast<size_t>(shared_.tuning.mesh_chunk), shared_.least_chunk);
+  }
   size_t staging_chunk() const;  // shrinks with many ranks
 
   const int rank_;

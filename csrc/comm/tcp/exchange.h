@@ -1,4 +1,4 @@
-// An exchange over a mesh of stream sockets.
+// An exchange over a mesh of stream sockets, of which there may be several between two ranks.
 #pragma once
 
 #include <poll.h>
@@ -21,37 +21,57 @@ class TcpExchange final : public Exchange {
     std::unique_ptr<SecureLink> secure;  // what is sent over the descriptor is encrypted by this
   };
   struct Link {
-    const End* end;
-    int world_rank;    // for messages
-    Traffic* traffic;  // counts all links
+    const std::vector<End>* streams;  // as many on all links
+    int world_rank;                   // for messages
+    Traffic* traffic;                 // counts all links
   };
   TcpExchange(std::vector<Link> links, int rank, const AbortSignal& abort);
 
   Status run(Plan& plan) override;
 
  private:
-  struct Direction {
-    Transfer transfer;
-    bool ended = false;
+  // One way over one stream.
+  struct Flow {
+    Cursor place;  // of byte `at`
+    size_t at = 0;
     bool blocked = false;  // the socket had no room or no data when last tried
+  };
+  // One way between two ranks. The bytes of a collective are counted over all its transfers.
+  struct Direction {
+    std::vector<Flow> flows;
+    size_t end = 0;   // of the present transfer
+    size_t left = 0;  // of it
+    bool ended = false;
+
+    void reset(size_t streams);
+    void take(const Transfer& transfer);
+    // What the stream has to move next; 0 bytes: nothing of this transfer.
+    Transfer next(size_t stream);
+    void moved(size_t stream, size_t bytes);
   };
   struct Connection {
     Link link;
     int peer;
     Direction out, in;
+    const End& end(size_t stream) const { return (*link.streams)[stream]; }
   };
   enum class Moved { kSome, kNothing, kFailed };
 
-  // Each moves one burst, unless the plan says later or the socket is blocked.
+  // Each moves one burst over each stream, unless the plan says later or the socket is blocked.
   Moved send(Plan& plan, Connection& connection);
   Moved receive(Plan& plan, Connection& connection);
-  // What a failed call of the system, or the end of the stream, means for a direction.
-  Moved failed(ssize_t result, Connection& connection, Direction& direction);
-  // Waits until a blocked direction can go on or the abort signal is raised.
+  Moved send(Connection& connection, size_t stream);
+  Moved receive(Connection& connection, size_t stream);
+  // Whether encrypted bytes are left that the plan takes for sent.
+  static bool has_unsent(const Connection& connection);
+  // What a failed call of the system, or the end of the stream, means for a flow.
+  Moved failed(ssize_t result, const Connection& connection, size_t stream, Flow& flow);
+  // Waits until a blocked flow can go on or the abort signal is raised.
   void wait(int milliseconds);
-  void fail(const Connection& connection, int error);
+  void fail(const Connection& connection, size_t stream, int error);
 
   std::vector<Connection> connections_;  // the peers, starting with the next higher rank
+  size_t streams_ = 1;
   const AbortSignal& abort_;
   std::vector<pollfd> poll_;
   Status failure_;

@@ -15,6 +15,7 @@
 #include "comm/mesh/communicator.h"
 #include "comm/single/communicator.h"
 #include "comm/tcp/exchange.h"
+#include "comm/tcp/stripes.h"
 
 namespace hvd {
 
@@ -51,14 +52,19 @@ void prepare(int fd) {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(const std::vector<int>& mesh_fds, int rank, const AbortSignal& abort,
-               const std::vector<LinkKeys>& keys)
-      : ends_(mesh_fds.size()), rank_(rank), abort_(abort) {
-    for (size_t i = 0; i < ends_.size(); ++i)
-      if (mesh_fds[i] >= 0) add(i, mesh_fds[i], keys.empty() ? nullptr : &keys[i]);
+               const std::vector<LinkKeys>& keys, int streams)
+      : ends_(mesh_fds.size() / static_cast<size_t>(streams)), rank_(rank), abort_(abort) {
+    // There is something for every stream in each chunk: TCP's BBR is slow with what pauses too often.
+    shared_.least_chunk = static_cast<size_t>(streams) * kStripe;
+    for (std::vector<TcpExchange::End>& peer : ends_) peer.resize(static_cast<size_t>(streams));
+    for (size_t i = 0; i < mesh_fds.size(); ++i)
+      if (mesh_fds[i] >= 0)
+        set(ends_[i % ends_.size()][i / ends_.size()], mesh_fds[i], keys.empty() ? nullptr : &keys[i]);
   }
   ~TcpTransport() override {
-    for (const TcpExchange::End& end : ends_)
-      if (end.fd >= 0) close(end.fd);
+    for (const std::vector<TcpExchange::End>& peer : ends_)
+      for (const TcpExchange::End& end : peer)
+        if (end.fd >= 0) close(end.fd);
   }
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -83,13 +89,16 @@ class TcpTransport final : public Transport {
   }
 
   Status connect(int peer, int fd, const LinkKeys* keys) override {
-    if (peer < 0 || peer >= static_cast<int>(ends_.size()) || peer == rank_ || ends_[peer].fd >= 0) {
-      close(fd);
-      return Status::invalid("There is a connection to rank " + std::to_string(peer) +
-                             " already, or no such rank.");
+    if (peer >= 0 && peer < static_cast<int>(ends_.size()) && peer != rank_) {
+      for (TcpExchange::End& end : ends_[peer]) {
+        if (end.fd >= 0) continue;
+        set(end, fd, keys);
+        return {};
+      }
     }
-    add(static_cast<size_t>(peer), fd, keys);
-    return {};
+    close(fd);
+    return Status::invalid("There is a connection to rank " + std::to_string(peer) +
+                           " already, or no such rank.");
   }
 
   // Connections carry no state from one collective to the next that depends on the communicator.
@@ -98,14 +107,14 @@ class TcpTransport final : public Transport {
   unsigned tuned_parts() const override { return kTunesMesh; }
 
  private:
-  void add(size_t peer, int fd, const LinkKeys* keys) {
+  static void set(TcpExchange::End& end, int fd, const LinkKeys* keys) {
     prepare(fd);
-    if (keys != nullptr) ends_[peer].secure = std::make_unique<SecureLink>(*keys);
-    ends_[peer].fd = fd;
+    if (keys != nullptr) end.secure = std::make_unique<SecureLink>(*keys);
+    end.fd = fd;
   }
 
   Traffic traffic_;
-  std::vector<TcpExchange::End> ends_;  // by peer; never moved, as exchanges refer to them
+  std::vector<std::vector<TcpExchange::End>> ends_;  // by peer; never moved, as exchanges refer to them
   int rank_;
   const AbortSignal& abort_;
   MeshCommunicator::Shared shared_;
@@ -115,8 +124,9 @@ class TcpTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(const std::vector<int>& mesh_fds, int rank,
-                                              const AbortSignal& abort, const std::vector<LinkKeys>& keys) {
-  return std::make_unique<TcpTransport>(mesh_fds, rank, abort, keys);
+                                              const AbortSignal& abort, const std::vector<LinkKeys>& keys,
+                                              int streams) {
+  return std::make_unique<TcpTransport>(mesh_fds, rank, abort, keys, streams);
 }
 
 }  // namespace hvd

@@ -16,7 +16,7 @@ from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY
 from horovod._bootstrap.rendezvous.roster import unpack
 from horovod._bootstrap.topology import VARIABLE, grouping
 from horovod._bootstrap.world import shared_memory
-from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.lanes import mesh_kinds, peers_of
 from horovod._bootstrap.world.terms import terms
 from horovod._bootstrap.world.tree import neighbours_of, parents_of
 from horovod._net import descriptors
@@ -27,7 +27,7 @@ from horovod._net.handshake import Session, purpose_tag, world_key
 from horovod._net.listener import Crowd, Listener
 from horovod.errors import HorovodInternalError
 
-CONTROL, LIVENESS, MESH = "control", "liveness", "mesh"
+CONTROL, LIVENESS = "control", "liveness"
 # Among ranks of one host when there are others: brings the memory, then closes
 _NEIGHBOUR = "neighbour"
 _OFFER_STAGE, _HOST_STAGE = "offer", "host"
@@ -74,6 +74,7 @@ class Builder:
         self._expected: dict[bytes, str] = {}
         self._connectors: dict[tuple[str, int], Connector] = {}
         self._infos: list[Message] = []
+        self._streams = 1  # connections that carry data between two ranks
         self._wanted: Sequence[int] | None = None  # the group of each rank according to the setting
         self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
         # Rank -> where it is looked for
@@ -108,9 +109,10 @@ class Builder:
         process_sets: Sequence[Sequence[int]],
         shm_bytes: Callable[[int], Sequence[int]],
         encryption: str = "none",
+        streams: int = 1,
     ) -> None:
         """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
-        self._wanted = groups
+        self._wanted, self._streams = groups, streams
         client = self._meet_server()
         info = self._info()
         sockets: list[socket.socket] = []
@@ -130,8 +132,11 @@ class Builder:
             self._build_mesh(sockets)
         self._share(READY, None)
 
-    def build_alone(self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str) -> None:
+    def build_alone(
+        self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str, streams: int
+    ) -> None:
         """A world of one rank that others know of, as it may grow."""
+        self._streams = streams
         self._meet_server()
         self._join(self._info(), transport, process_sets, encryption)
         self._share(READY, None)
@@ -186,7 +191,7 @@ class Builder:
                 "remaining": max(0.0, self._deadline - time.monotonic()),
                 "peer_timeout": self._peer_timeout,
                 "info": info,
-                "agree": terms(transport, encryption, self._wanted, process_sets),
+                "agree": terms(transport, encryption, self._streams, self._wanted, process_sets),
             }
         )
         self._run_until(
@@ -333,7 +338,8 @@ class Builder:
         """TCP: the higher rank connects to the lower one."""
         rank, size = self._rank, self._size
         carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
-        wanted = [(MESH, peer) for peer in carriers.get(self.transport, range(size)) if peer != rank]
+        peers = [peer for peer in carriers.get(self.transport, range(size)) if peer != rank]
+        wanted = [(kind, peer) for kind in mesh_kinds(self._streams) for peer in peers]
         wanted += [(CONTROL, peer) for peer in neighbours_of(rank, self.parents)]
         wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
         descriptors.require(len(wanted), f"the connections of rank {rank} to others")
@@ -376,7 +382,7 @@ class Builder:
     def _listen(self, family: int, address: Address) -> socket.socket:
         sock = self._opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.bind(address)
-        sock.listen(3 * self._size)
+        sock.listen((2 + self._streams) * self._size)
         return sock
 
     def _purpose(self, kind: str, initiator: int, acceptor: int) -> str:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
+MESH = "mesh"  # the kind of the first of them
+
+
+def mesh_kinds(streams: int) -> list[str]:
+    """Of the connections that carry data between two ranks."""
+    return [MESH, *(f"{MESH}.{number}" for number in range(1, streams))]
+
 
 def lanes_of(hosts: Sequence[int], members: Iterable[int]) -> list[list[int]]:
     """The lanes of a set of ranks, each by host, as HierarchicalLayout of the core has them."""

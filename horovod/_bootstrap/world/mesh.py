@@ -18,7 +18,8 @@ from horovod.errors import HorovodInternalError
 
 # What every rank gives, by rank
 Gather = Callable[[list[Endpoint]], Sequence[list[Endpoint]]]
-Links = dict[int, tuple[socket.socket, Session]]
+# By peer and stream
+Links = dict[tuple[int, int], tuple[socket.socket, Session]]
 _TURN_SECONDS = 0.1
 
 
@@ -37,12 +38,14 @@ class Mesh:
         key: bytes,
         timeout: float,
         encrypted: bool,
+        streams: int,
     ) -> None:
         self._rank, self._hosts = rank, hosts
         self._addresses = addresses  # of this rank, where others reach it
         self._key = key  # of the world
         self._timeout = timeout
         self.encrypted = encrypted
+        self._streams = range(streams)  # connections between two ranks
         # [rank]: its lanes, of all ranks
         self._lanes: list[set[int]] = [set() for _ in hosts]
         for number, lane in enumerate(lanes_of(hosts, range(len(hosts)))):
@@ -56,7 +59,8 @@ class Mesh:
         return {pair for pair in needed if self._lanes[pair[0]].isdisjoint(self._lanes[pair[1]])}
 
     def connect(self, members: Iterable[int], gather: Gather, check: Callable[[], None]) -> Links:
-        """New connections of this rank, by peer. All ranks call it with the same members.
+        """New connections of this rank, in the order of the streams of each peer. All ranks call it
+        with the same members.
 
         `gather` brings every rank's endpoints to all. `check` is called now and then and raises if
         waiting has become useless. HorovodInternalError names the peer that was not reached.
@@ -70,22 +74,20 @@ class Mesh:
             links: Links = {}
             opened.callback(_close, links)  # if this fails
             selector = opened.enter_context(selectors.DefaultSelector())
-            descriptors.require(
-                len(higher) + len(lower), f"the connections of rank {self._rank} for a process set"
-            )
+            wanted = {(peer, stream) for peer in higher + lower for stream in self._streams}
+            descriptors.require(len(wanted), f"the connections of rank {self._rank} for a process set")
             doors = [self._listen(address, opened) for address in self._addresses] if higher else []
             found = gather([door.getsockname()[:2] for door in doors])
             helpers = self._helpers(selector, doors, higher, {peer: found[peer] for peer in lower}, links)
             for helper in helpers:
                 opened.callback(helper.close)
-            wanted = {*higher, *lower}
             deadline = time.monotonic() + self._timeout
             while links.keys() != wanted:
                 check()
                 now = time.monotonic()
                 hopeless = [each for each in helpers if isinstance(each, Connector) and each.gave_up]
                 if now > deadline or hopeless:
-                    peer = min(wanted - links.keys())
+                    peer, _ = min(wanted - links.keys())
                     problem = hopeless[0].problem if hopeless else f"no answer for {self._timeout:g} s"
                     raise HorovodInternalError(
                         f"rank {self._rank} could not be connected to rank {peer} for a process set "
@@ -97,14 +99,14 @@ class Mesh:
                 for helper in helpers:
                     helper.tick(time.monotonic())
             self._later |= pairs
-            taken = dict(links)
+            taken = dict(sorted(links.items()))
             links.clear()
             return taken
 
     def _listen(self, address: str, opened: contextlib.ExitStack) -> socket.socket:
         sock = opened.enter_context(socket.socket(family_of(address), socket.SOCK_STREAM))
         sock.bind((address, 0))
-        sock.listen(len(self._hosts))
+        sock.listen(len(self._hosts) * len(self._streams))
         return sock
 
     def _helpers(
@@ -116,7 +118,11 @@ class Mesh:
         links: Links,
     ) -> list[Connector | Listener]:
         """The higher rank connects to the lower one."""
-        purposes = {f"later mesh|{peer}|{self._rank}": peer for peer in higher}
+        purposes = {
+            f"later mesh.{stream}|{peer}|{self._rank}": (peer, stream)
+            for peer in higher
+            for stream in self._streams
+        }
 
         def arrived(sock: socket.socket, purpose: str, session: Session) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -125,21 +131,22 @@ class Mesh:
                 earlier[0].close()
             links[purposes[purpose]] = sock, session
 
-        def keep(peer: int) -> Callable[[socket.socket, Session], None]:
+        def keep(peer: int, stream: int) -> Callable[[socket.socket, Session], None]:
             def on_open(sock: socket.socket, session: Session) -> None:
-                links[peer] = sock, session
+                links[peer, stream] = sock, session
 
             return on_open
 
         expected = {purpose_tag(self._key, purpose): purpose for purpose in purposes}
-        crowd = Crowd(len(higher))
+        crowd = Crowd(len(purposes))
         helpers: list[Connector | Listener] = [
             Listener(selector, door, self._key, expected, arrived, crowd) for door in doors
         ]
         for peer, endpoints in found.items():
             targets = [(family_of(host), (host, port)) for host, port in elsewhere(endpoints)]
-            purpose = f"later mesh|{self._rank}|{peer}"
-            helpers.append(Connector(selector, self._key, purpose, targets, keep(peer)))
+            for stream in self._streams:
+                purpose = f"later mesh.{stream}|{self._rank}|{peer}"
+                helpers.append(Connector(selector, self._key, purpose, targets, keep(peer, stream)))
         return helpers
 
 

@@ -12,7 +12,11 @@ from horovod._bootstrap.topology import VARIABLE
 
 
 def terms(
-    transport: str, encryption: str, groups: Sequence[int] | None, process_sets: Sequence[Sequence[int]]
+    transport: str,
+    encryption: str,
+    streams: int,
+    groups: Sequence[int] | None,
+    process_sets: Sequence[Sequence[int]],
 ) -> dict[str, str]:
     """Each thing by its name in an error message, short enough to be compared and recognised."""
     return {
@@ -20,6 +24,7 @@ def terms(
         "the version of horovod": horovod.__version__,
         "the transport": transport,
         "HOROVOD_ENCRYPTION": encryption,
+        "HOROVOD_STREAMS_PER_PEER": str(streams),
         VARIABLE: _bounded(json.dumps(groups)),
         "the list of process sets": _bounded(json.dumps([sorted(ranks) for ranks in process_sets])),
     }

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.topology import VARIABLE
-from horovod._bootstrap.world.builder import CONTROL, LIVENESS, MESH, Builder
+from horovod._bootstrap.world.builder import CONTROL, LIVENESS, Builder
+from horovod._bootstrap.world.lanes import mesh_kinds
 from horovod._bootstrap.world.mesh import Mesh
 from horovod._net.descriptors import raise_limit
 from horovod._net.handshake import KEY_BYTES, Session
@@ -35,8 +36,9 @@ class World:
 
     Rank 0 has `size` liveness descriptors, [r] leads to rank r, its own is -1; the others have one,
     to rank 0. `control_fds` has `size`, that of the rank above (`parents`) and those of the ranks
-    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size`, own -1;
-    hierarchical: only those that share a lane with this rank are there, `mesh` makes others.
+    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size` for each of
+    the `streams`, one stream after the other, own -1; hierarchical: only those that share a lane
+    with this rank are there, `mesh` makes others.
     `shm_fd` is the memory that all ranks (shm) or those of this host (hierarchical, if more than
     one) share,
     otherwise -1.
@@ -51,6 +53,7 @@ class World:
     control_fds: list[int] = field(default_factory=list)
     liveness_fds: list[int] = field(default_factory=list)
     mesh_fds: list[int] | None = None
+    streams: int = 1
     shm_fd: int = -1
     parents: list[int] = field(default_factory=lambda: [0])
     mesh: Mesh | None = None  # hierarchical
@@ -88,6 +91,7 @@ def connect(
     scope: str,
     shm_bytes: Callable[[int], Sequence[int]],
     encryption: str = "none",
+    streams: int = 1,
     client: RendezvousClient | None = None,
 ) -> World:
     """Connects this process to all others that call it with the same `scope`.
@@ -99,8 +103,9 @@ def connect(
     seconds bound the whole; a rank that doesn't react for `peer_timeout` seconds is given up.
     `process_sets` must be the same on all ranks. `shm_bytes(size)` are the amounts of memory that
     `size` ranks of a host can share, the best one first. With `encryption` "data" what goes through mesh_fds
-    is encrypted. `client` is a connection to the rendezvous that is there already, in an elastic
-    job: it is closed here, and then even a rank that is alone reports there.
+    is encrypted; of these there are `streams` between two ranks. `client` is a connection to the
+    rendezvous that is there already, in an elastic job: it is closed here, and then even a rank
+    that is alone reports there.
 
     Raises HorovodInternalError on all ranks, naming the culprit, if one fails; ValueError if the
     arguments are wrong, or "shm" was asked for and the ranks are not on one host. Whatever is
@@ -128,20 +133,21 @@ def connect(
     if identity.size == 1:
         if client is not None:
             with Builder(identity, timeout, peer_timeout, scope, client) as builder:
-                builder.build_alone(transport, process_sets, encryption)
+                builder.build_alone(transport, process_sets, encryption, streams)
         return world
     raise_limit()
     with Builder(identity, timeout, peer_timeout, scope, client) as builder:
         try:
-            builder.build(transport, groups, process_sets, shm_bytes, encryption)
+            builder.build(transport, groups, process_sets, shm_bytes, encryption, streams)
         except OSError as error:
             raise HorovodInternalError(
                 f"rank {identity.rank} could not connect to the others: {error}"
             ) from error
+        world.streams = streams
         _take_over(world, builder, encryption)
     if world.hosts is not None:
         encrypted = encryption == "data"
-        world.mesh = Mesh(world.rank, world.hosts, builder.addresses, world.key, timeout, encrypted)
+        world.mesh = Mesh(world.rank, world.hosts, builder.addresses, world.key, timeout, encrypted, streams)
     return world
 
 
@@ -168,9 +174,10 @@ def _take_over(world: World, builder: Builder, encryption: str) -> None:
     world.control_sessions, world.liveness_sessions = sessions(CONTROL, everyone), sessions(LIVENESS, ends)
     world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
-        world.mesh_fds = descriptors(MESH, everyone)
+        kinds = mesh_kinds(world.streams)
+        world.mesh_fds = [fd for kind in kinds for fd in descriptors(kind, everyone)]
         if encryption == "data":
-            world.mesh_sessions = sessions(MESH, everyone)
+            world.mesh_sessions = [session for kind in kinds for session in sessions(kind, everyone)]
     world.shm_fd, builder.memory = builder.memory, -1
     try:
         for sock in links.values():

@@ -86,6 +86,16 @@ class Config(WithoutEffect):
         "AES-256-GCM of OpenSSL's libcrypto, which must be installed. The same on all ranks.",
         choices=("none", "data"),
     )
+    streams_per_peer: int = knob(
+        1,
+        PERFORMANCE,
+        "TCP connections that carry the data between a rank and one of another host, side by side, for "
+        "networks in which one alone can't fill the link. The same on all ranks.",
+        flag="--streams-per-peer",
+        minimum=1,
+        maximum=16,
+        file="params.streams_per_peer",
+    )
     topology: tuple[int, ...] | None = knob(
         None,
         PERFORMANCE,
