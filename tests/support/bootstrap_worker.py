@@ -16,7 +16,9 @@ from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.world import World, connect
 from horovod._bootstrap.world.builder import Builder
 from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.spreading import Spreading
 from horovod._bootstrap.world.tree import neighbours_of
+from horovod._net.handshake import Session
 
 MEMORY_BYTES = 8192
 
@@ -65,6 +67,15 @@ def live_elsewhere() -> None:
         return get(self, [(kind, peer, f"{address}-elsewhere") for kind, peer, address in links], *args)
 
     Builder._get_memory = lost  # type: ignore[method-assign]
+
+
+def cut_short() -> None:
+    """Rank 0's list of ranks goes nowhere: the connections are shut down instead."""
+
+    def shut(self: Spreading, sock: socket.socket, session: Session) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
+
+    Spreading.send_to = shut  # type: ignore[method-assign]
 
 
 def exchange(descriptor: int, text: str) -> str:
@@ -155,6 +166,8 @@ def main() -> None:
         plan_fault(plan["phase"], signal.Signals[plan["signal"]])
     if plan.get("elsewhere"):
         live_elsewhere()
+    if plan.get("cut_short") and rank == 0:
+        cut_short()
     before = sorted(os.listdir("/proc/self/fd"))
     seconds: list[float] = []
     began = time.time()

@@ -20,7 +20,7 @@ from horovod._bootstrap.world.directory import Directory
 from horovod._bootstrap.world.lanes import peers_of
 from horovod._bootstrap.world.spreading import Spreading
 from horovod._bootstrap.world.terms import terms
-from horovod._bootstrap.world.tree import neighbours_of, parents_of
+from horovod._bootstrap.world.tree import asked_by, neighbours_of, parents_of
 from horovod._net import descriptors
 from horovod._net.addresses import family_of
 from horovod._net.connector import Address, Connector
@@ -194,9 +194,10 @@ class Builder:
         """Hands in where this rank is to be reached, and learns the same of those around it in the
         tree of control connections, through which the list of all comes later.
         """
-        wanted = {self._rank, min(self.local_ranks), *neighbours_of(self._rank, self.parents)}
+        near = neighbours_of(self._rank, self.parents)
         spread = apart(self._machines, self.hosts)
-        ranges = ranges_of(range(self._size) if self._rank == 0 else wanted | {*(spread or ())})
+        asked = asked_by(self._rank, self._size, min(self.local_ranks), near)
+        ranges = ranges_of([*asked, *(spread or ())])
         answer = self._share(MEET, value=info, of=ranges)
         self.directory.learn(ranks_of(ranges), answer["values"])
         if self._rank == 0:
