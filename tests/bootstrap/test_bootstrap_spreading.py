@@ -7,10 +7,13 @@ import selectors
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from bootstrap_ranks import KEY, ranks
 
+from horovod._bootstrap.rendezvous.membership import Outgoing
+from horovod._bootstrap.rendezvous.protocol import MEET
 from horovod._bootstrap.rendezvous.server import RendezvousServer
 from horovod._bootstrap.world.spreading import Spreading
 from horovod._net.frames import Sealer, encode
@@ -141,12 +144,22 @@ def test_parts_of_a_session_have_nothing_in_common() -> None:
 
 @pytest.mark.parametrize("transport", ["tcp", "auto"])
 def test_every_rank_knows_all_others(transport: str) -> None:
-    """Down two levels: through the first rank of each host."""
+    """Down two levels: through the first rank of each host. Only rank 0 asks the server for all."""
+    asked: list[int] = []
+
+    def noted(client: int, message: dict[str, Any], now: float) -> list[Outgoing]:
+        if message["stage"] == MEET:
+            asked.append(sum(count for _, count in message["of"]))
+        return share(client, message, now)
+
     with RendezvousServer(KEY) as server, ranks() as running:
+        share = server._membership.share
+        server._membership.share = noted  # type: ignore[method-assign]
         running.start_all(6, port=server.port, transport=transport, hosts=["a", "b"])
         pids = [process.pid for process in running.processes]
         for result in running.results():
             assert [peer[:2] for peer in result["peers"]] == [["ab"[n % 2], pids[n]] for n in range(6)]
+    assert sorted(asked) == [2, 2, 2, 2, 4, 6]
 
 
 def test_a_rank_that_gets_no_list_says_who_should_have_sent_it() -> None:

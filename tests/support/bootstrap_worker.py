@@ -35,6 +35,7 @@ def plan_fault(phase: str, number: int) -> None:
         os.kill(os.getpid(), number)
 
     send, meet, mesh = RendezvousClient.send, Builder._meet_on_host, Builder._build_mesh
+    spread = Builder._spread
 
     def faulty_send(self: RendezvousClient, message: dict[str, Any]) -> None:
         kind = message.get("stage", message["type"])
@@ -54,6 +55,12 @@ def plan_fault(phase: str, number: int) -> None:
             strike()
         mesh(self, *args)
 
+    def faulty_spread(self: Builder) -> None:
+        if phase == "spreading":
+            strike()
+        spread(self)
+
+    Builder._spread = faulty_spread  # type: ignore[method-assign]
     RendezvousClient.send = faulty_send  # type: ignore[method-assign]
     Builder._meet_on_host = faulty_meet  # type: ignore[method-assign]
     Builder._build_mesh = faulty_mesh  # type: ignore[method-assign, assignment]

@@ -15,8 +15,8 @@ from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, HOST, MEET, READY
 from horovod._bootstrap.rendezvous.roster import ranges_of, ranks_of, unpack_hosts
 from horovod._bootstrap.topology import VARIABLE, apart, grouping
-from horovod._bootstrap.world import directory, shared_memory
-from horovod._bootstrap.world.directory import Directory
+from horovod._bootstrap.world import shared_memory
+from horovod._bootstrap.world.directory import Directory, info_of
 from horovod._bootstrap.world.lanes import peers_of
 from horovod._bootstrap.world.spreading import Spreading
 from horovod._bootstrap.world.terms import terms
@@ -118,7 +118,7 @@ class Builder:
             sockets = [self._listen(family_of(address), (address, 0)) for address in self.addresses]
         self._join(transport, process_sets, encryption)
 
-        info = directory.info(self._identity.host, [sock.getsockname()[:2] for sock in sockets])
+        info = info_of(self._identity.host, [sock.getsockname()[:2] for sock in sockets])
         if transport == "tcp":
             self._meet(info)
             met = self.transport = "tcp"
@@ -195,16 +195,16 @@ class Builder:
         tree of control connections, through which the list of all comes later.
         """
         near = neighbours_of(self._rank, self.parents)
-        spread = apart(self._machines, self.hosts)
+        clash = apart(self._machines, self.hosts)
         asked = asked_by(self._rank, self._size, min(self.local_ranks), near)
-        ranges = ranges_of([*asked, *(spread or ())])
+        ranges = ranges_of([*asked, *(clash or ())])
         answer = self._share(MEET, value=info, of=ranges)
         self.directory.learn(ranks_of(ranges), answer["values"])
         if self._rank == 0:
             self._roster = answer["values"]
-        if spread is not None:
+        if clash is not None:
             raise ValueError(
-                f"{VARIABLE} puts {self._name(spread[0])} and {self._name(spread[1])} into one group, but "
+                f"{VARIABLE} puts {self._name(clash[0])} and {self._name(clash[1])} into one group, but "
                 "only ranks of one host can be: make its groups smaller"
             )
 
@@ -213,10 +213,11 @@ class Builder:
         self._spreading = spreading = Spreading(self._selector, self._roster)
         above = self.parents[self._rank]
         for peer in neighbours_of(self._rank, self.parents):
-            link = (CONTROL, peer)
-            (spreading.receive_from if self._rank and peer == above else spreading.send_to)(
-                self.links[link], self.sessions[link]
-            )
+            sock, session = self.links[CONTROL, peer], self.sessions[CONTROL, peer]
+            if peer < self._rank:
+                spreading.receive_from(sock, session)
+            else:
+                spreading.send_to(sock, session)
 
         def done() -> bool:
             # If the rank above has ended, the server says so.
@@ -363,12 +364,10 @@ class Builder:
     def _connect_all(self, wanted: Sequence[tuple[str, int]]) -> None:
         """Makes these connections of the mesh, or waits until they are made."""
         rank = self._rank
-
         for kind, peer in wanted:
             if peer < rank:
                 targets = [(family_of(host), (host, port)) for host, port in self._endpoints(peer)]
                 self._connect_to(kind, peer, targets)
-
         missing = [*reversed(wanted)]
 
         def connected() -> bool:

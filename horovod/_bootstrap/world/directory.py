@@ -11,7 +11,7 @@ from horovod._net.addresses import elsewhere
 from horovod._net.frames import Message
 
 
-def info(host: str, endpoints: Sequence[tuple[str, int]]) -> Message:
+def info_of(host: str, endpoints: Sequence[tuple[str, int]]) -> Message:
     """What this process tells of itself."""
     return {"host": host, "pid": os.getpid(), "pid_namespace": pid_namespace(), "tcp": endpoints}
 
