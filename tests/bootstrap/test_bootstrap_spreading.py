@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from bootstrap_ranks import KEY, ranks
 
+from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.membership import Outgoing
 from horovod._bootstrap.rendezvous.protocol import MEET
 from horovod._bootstrap.rendezvous.server import RendezvousServer
+from horovod._bootstrap.world.builder import CONTROL, Builder
 from horovod._bootstrap.world.spreading import Spreading
+from horovod._net.connector import Connector
 from horovod._net.frames import Sealer, encode
 from horovod._net.handshake import Session
 
 DOWN, UP = Session(b"d" * 32, b"u" * 32), Session(b"u" * 32, b"d" * 32)  # of the upper and the lower end
-LONG = "x" * (8 << 20)  # more than a socket takes at once
+LONG = "x" * (2 << 20)  # more than a socket takes at once
 
 
 @pytest.fixture
@@ -140,6 +144,33 @@ def test_parts_of_a_session_have_nothing_in_common() -> None:
     parts = [DOWN, DOWN.part("a"), DOWN.part("b"), DOWN.part("a").part("a")]
     assert len({key for part in parts for key in (part.send, part.receive)}) == 8
     assert DOWN.part("a").send == UP.part("a").receive
+
+
+def test_a_rank_that_connects_again_gets_the_list_there() -> None:
+    """It gave its first attempt up while the answer to it was on its way."""
+    identity = Identity(0, 2, 0, 1, 0, 2, "a", rendezvous=("127.0.0.1", 1), key=KEY)
+    with Builder(identity, 10, 3, "scope") as builder, contextlib.ExitStack() as opened:
+        listener = socket.create_server(("127.0.0.1", 0))
+        target = [(socket.AF_INET, listener.getsockname())]
+        builder.key, builder._spreading = KEY, Spreading(builder._selector, LONG)
+        builder._open_listeners([listener], [(CONTROL, 1)])
+        purpose, below = builder._purpose(CONTROL, 1, 0), Spreading(builder._selector)
+        found: list[tuple[socket.socket, Session]] = []
+        deadline = time.monotonic() + 30
+
+        def turn_until(done: Callable[[], bool]) -> None:
+            while not done():
+                assert time.monotonic() < deadline
+                for key, _ in builder._selector.select(0.01):
+                    key.data()
+
+        for attempt in (1, 2):
+            Connector(builder._selector, KEY, purpose, target, lambda *link: found.append(link))
+            turn_until(lambda attempt=attempt: len(found) == attempt)
+            opened.callback(found[-1][0].close)
+        below.receive_from(*found[1])
+        turn_until(lambda: below.through)
+        assert below.packed == LONG and builder._spreading.through
 
 
 @pytest.mark.parametrize("transport", ["tcp", "auto"])
