@@ -152,7 +152,8 @@ def test_a_rank_that_connects_again_gets_the_list_there() -> None:
     with Builder(identity, 10, 3, "scope") as builder, contextlib.ExitStack() as opened:
         listener = socket.create_server(("127.0.0.1", 0))
         target = [(socket.AF_INET, listener.getsockname())]
-        builder.key, builder._spreading = KEY, Spreading(builder._selector, LONG)
+        long = 4 * LONG  # so that it is still being sent when the second one comes
+        builder.key, builder._spreading = KEY, Spreading(builder._selector, long)
         builder._open_listeners([listener], [(CONTROL, 1)])
         purpose, below = builder._purpose(CONTROL, 1, 0), Spreading(builder._selector)
         found: list[tuple[socket.socket, Session]] = []
@@ -170,7 +171,7 @@ def test_a_rank_that_connects_again_gets_the_list_there() -> None:
             opened.callback(found[-1][0].close)
         below.receive_from(*found[1])
         turn_until(lambda: below.through)
-        assert below.packed == LONG and builder._spreading.through
+        assert below.packed == long and builder._spreading.through
 
 
 @pytest.mark.parametrize("transport", ["tcp", "auto"])
