@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from horovod._bootstrap.rendezvous.roster import pack
+from scaling_start import start
+
 from horovod._bootstrap.world.lanes import peers_of
 from horovod._bootstrap.world.tree import parents_of
 
@@ -150,29 +151,21 @@ def data_row(hosts: int) -> list[str]:
 
 
 def start_row(hosts: int) -> list[str]:
-    """Connections of rank 0 and of the last rank; the list of ranks that each of them gets."""
+    """Connections of rank 0 and of the last rank; what the server and rank 0 send."""
     places = hosts_of(hosts, LOCAL)
     size = len(places)
     below = sum(1 for parent in parents_of(places)[1:] if parent == 0)
-    # The numbers differ as those of real processes do, so that the list is as hard to compress.
-    infos = [
-        {
-            "host": f"node{host:05}.example",
-            "pid": 10_000 + rank * 7919 % 50_000,
-            "pid_namespace": f"pid:[{4026531836 + host}]",
-            "tcp": [[f"10.{host // 256}.{host % 256}.1", 32_768 + rank * 7907 % 28_000]],
-        }
-        for rank, host in enumerate(places)
-    ]
-    roster = len(pack(infos))
+    sent = start(places)
     return [
         f"{hosts:,} x {LOCAL}",
         f"{below}",
         f"{len(peers_of(0, places))}",
         f"{size - 1:,}",
         f"{1 + len(peers_of(size - 1, places)) + 2:,}",
-        size_of(roster),
-        size_of(roster * size),
+        size_of(sent.to_first),
+        size_of(sent.to_other),
+        size_of(sent.to_all),
+        size_of(sent.passed_on),
     ]
 
 
@@ -210,7 +203,17 @@ TABLES: dict[str, tuple[Sequence[str], Callable[[int], list[str]], int]] = {
         HOSTS[-1],
     ),
     "start": (
-        ("ranks", "rank 0: control", "data", "watch", "last rank: all", "list of ranks", "to all"),
+        (
+            "ranks",
+            "rank 0: control",
+            "data",
+            "watch",
+            "last rank: all",
+            "server: to rank 0",
+            "to another",
+            "to all",
+            "rank 0: to those below",
+        ),
         start_row,
         HOSTS[-1],
     ),

@@ -24,22 +24,25 @@ def groups_of(topology: Sequence[int], size: int) -> list[int]:
     return [group for group, count in enumerate(topology) for _ in range(count)]
 
 
-def grouping(hosts: Sequence[str], wanted: Sequence[int] | None) -> list[int]:
+def grouping(hosts: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
     """The number, from 0 in order of appearance, of the group to which each rank belongs.
 
-    `hosts` are the names of the ranks' hosts, `wanted` their groups according to the setting, if
-    any. ValueError if a wanted group is spread over hosts, as its ranks are to share memory.
+    `hosts` are the numbers of the ranks' hosts, `wanted` their groups according to the setting, if
+    any.
     """
     keys = hosts if wanted is None else wanted
-    first = {key: rank for rank, key in reversed(list(enumerate(keys)))}
-    for rank, key in enumerate(keys):
-        if hosts[rank] != hosts[first[key]]:
-            raise ValueError(
-                f"{VARIABLE} puts rank {first[key]} (host {hosts[first[key]]}) and rank {rank} (host "
-                f"{hosts[rank]}) into one group, but only ranks of one host can be: make its groups smaller"
-            )
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [numbers[key] for key in keys]
+
+
+def apart(hosts: Sequence[int], groups: Sequence[int]) -> tuple[int, int] | None:
+    """Two ranks of one group that are on different hosts, though they are to share memory."""
+    first: dict[int, int] = {}
+    for rank, group in enumerate(groups):
+        lower = first.setdefault(group, rank)
+        if hosts[rank] != hosts[lower]:
+            return lower, rank
+    return None
 
 
 def _example(size: int) -> str:

@@ -74,6 +74,13 @@ class Session:
     send: bytes = field(repr=False)  # must not end up in a log
     receive: bytes = field(repr=False)
 
+    def part(self, name: str) -> Session:
+        """Other keys, for what is said over the connection before or after something else: each part
+        counts its frames from zero, so none may be taken for one of another.
+        """
+        label = MAGIC + _PART + name.encode()
+        return Session(hmac.digest(self.send, label, "sha256"), hmac.digest(self.receive, label, "sha256"))
+
 
 # Of equal length, so that different inputs can't run together to the same text.
 _INITIATOR = b"initiator"
@@ -81,6 +88,7 @@ _ACCEPTOR = b"acceptor "
 _TAG = b"purpose  "
 _FROM_INITIATOR = b"from init"
 _FROM_ACCEPTOR = b"from acce"
+_PART = b"part     "
 
 
 def purpose_tag(key: bytes, purpose: str) -> bytes:

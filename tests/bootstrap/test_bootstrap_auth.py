@@ -232,12 +232,13 @@ def test_one_of_many_that_joins_late_is_not_dropped(monkeypatch: pytest.MonkeyPa
         {"scope": "9" * 5000 + ":2.0"},
         {"scope": ["a"]},
         {"rank": "x"},
-        {"info": None},
-        {"info": {"host": "a", "pid": "9" * 5000}},
+        {"pid": None},
+        {"pid": "9" * 5000},
         {"timeout": {}},
         {"agree": 3},
         {"type": ["join"]},
         {"type": "share", "stage": {"a": 1}},
+        {"type": "share", "stage": "ready", "of": [[0, 1 << 60]]},
         {"type": "share"},
     ],
 )
@@ -250,7 +251,8 @@ def test_nonsense_from_a_member_does_not_end_the_server(wrong: dict[str, Any]) -
         "timeout": 10.0,
         "remaining": 10.0,
         "peer_timeout": 3.0,
-        "info": {"host": "h", "pid": 1},
+        "host": "h",
+        "pid": 1,
         "agree": {},
     }
     with (

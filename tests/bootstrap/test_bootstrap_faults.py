@@ -47,9 +47,11 @@ def start_joined_rank(running: Ranks) -> tuple[subprocess.Popen[str], int, float
         ("shm", "after join"),
         ("shm", "building"),
         ("shm", "host"),
+        ("shm", "spreading"),
         ("shm", "ready"),
         ("tcp", "after join"),
         ("tcp", "building"),
+        ("tcp", "spreading"),
         ("tcp", "ready"),
     ],
 )

@@ -8,7 +8,7 @@ from util_launch import launch
 
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.server import RendezvousServer
-from horovod._bootstrap.topology import grouping, groups_of
+from horovod._bootstrap.topology import apart, grouping, groups_of
 from horovod._bootstrap.world import connect
 from horovod.common.config import read
 from horovod.runner.launch import run_commandline
@@ -16,17 +16,26 @@ from horovod.runner.launch import run_commandline
 
 def test_groups() -> None:
     assert groups_of((2, 1, 3), 6) == [0, 0, 1, 2, 2, 2]
-    assert grouping(["b", "a", "b"], None) == [0, 1, 0]
-    assert grouping(["a"] * 4, [0, 0, 1, 1]) == [0, 0, 1, 1]
+    assert grouping([5, 3, 5], None) == [0, 1, 0]
+    assert grouping([0] * 4, [0, 0, 1, 1]) == [0, 0, 1, 1]
     # Of a job of six only ranks 2 to 5 take part.
-    assert grouping(["a"] * 4, groups_of((2, 2, 2), 6)[2:]) == [0, 0, 1, 1]
+    assert grouping([0] * 4, groups_of((2, 2, 2), 6)[2:]) == [0, 0, 1, 1]
     # Finer than the hosts are.
-    assert grouping(["a", "a", "b", "b"], [0, 1, 2, 2]) == [0, 1, 2, 2]
+    assert grouping([0, 0, 1, 1], [0, 1, 2, 2]) == [0, 1, 2, 2]
 
 
 def test_a_group_cannot_be_spread_over_hosts() -> None:
-    with pytest.raises(ValueError, match=r"rank 0 \(host a\) and rank 2 \(host b\) into one group"):
-        grouping(["a", "a", "b"], [0, 0, 0])
+    assert apart([0, 0, 1], [0, 0, 0]) == (0, 2)
+    assert apart([0, 0, 1, 1], [0, 1, 2, 2]) is None
+    with RendezvousServer(KEY) as server, ranks() as running:
+        running.start_all(
+            4, port=server.port, transport="auto", hosts=["a", "a", "b", "b"], groups=[0, 1, 1, 1]
+        )
+        pids = [process.pid for process in running.processes]
+        for result in running.results():
+            assert result["kind"] == "ValueError" and result["leaked"] == 0, result
+            text = f"rank 1 (host a, pid {pids[1]}) and rank 2 (host b, pid {pids[2]}) into one group"
+            assert text in result["error"], result
 
 
 @pytest.mark.parametrize(("text", "size"), [("2,2", 6), ("4", 3), ("1,1", 1)])

@@ -35,7 +35,8 @@ def test_a_group_cannot_be_spread_over_hosts(hosts: Hosts) -> None:
     env = {"HOROVOD_TOPOLOGY": "3,1"}
     result = horovodrun(hosts, "-np", "4", "-H", "host1:2,host2:2", PYTHON, RANK, "train", env=env)
     assert result.returncode == 1
-    assert "puts rank 0 (host host1) and rank 2 (host host2) into one group" in result.stderr
+    assert "puts rank 0 (host host1, pid " in result.stderr
+    assert ") and rank 2 (host host2, pid " in result.stderr and ") into one group" in result.stderr
 
 
 def test_each_byte_crosses_the_network_once(hosts: Hosts) -> None:

@@ -16,7 +16,9 @@ from horovod._bootstrap.rendezvous.client import RendezvousClient
 from horovod._bootstrap.world import World, connect
 from horovod._bootstrap.world.builder import Builder
 from horovod._bootstrap.world.lanes import peers_of
+from horovod._bootstrap.world.spreading import Spreading
 from horovod._bootstrap.world.tree import neighbours_of
+from horovod._net.handshake import Session
 
 MEMORY_BYTES = 8192
 
@@ -33,6 +35,7 @@ def plan_fault(phase: str, number: int) -> None:
         os.kill(os.getpid(), number)
 
     send, meet, mesh = RendezvousClient.send, Builder._meet_on_host, Builder._build_mesh
+    spread = Builder._spread
 
     def faulty_send(self: RendezvousClient, message: dict[str, Any]) -> None:
         kind = message.get("stage", message["type"])
@@ -52,6 +55,12 @@ def plan_fault(phase: str, number: int) -> None:
             strike()
         mesh(self, *args)
 
+    def faulty_spread(self: Builder) -> None:
+        if phase == "spreading":
+            strike()
+        spread(self)
+
+    Builder._spread = faulty_spread  # type: ignore[method-assign]
     RendezvousClient.send = faulty_send  # type: ignore[method-assign]
     Builder._meet_on_host = faulty_meet  # type: ignore[method-assign]
     Builder._build_mesh = faulty_mesh  # type: ignore[method-assign, assignment]
@@ -65,6 +74,15 @@ def live_elsewhere() -> None:
         return get(self, [(kind, peer, f"{address}-elsewhere") for kind, peer, address in links], *args)
 
     Builder._get_memory = lost  # type: ignore[method-assign]
+
+
+def cut_short() -> None:
+    """Rank 0's list of ranks goes nowhere: the connections are shut down instead."""
+
+    def shut(self: Spreading, sock: socket.socket, session: Session) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
+
+    Spreading.send_to = shut  # type: ignore[method-assign]
 
 
 def exchange(descriptor: int, text: str) -> str:
@@ -157,6 +175,8 @@ def main() -> None:
         plan_fault(plan["phase"], signal.Signals[plan["signal"]])
     if plan.get("elsewhere"):
         live_elsewhere()
+    if plan.get("cut_short") and rank == 0:
+        cut_short()
     before = sorted(os.listdir("/proc/self/fd"))
     seconds: list[float] = []
     began = time.time()

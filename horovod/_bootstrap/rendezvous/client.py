@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from typing import Any
 
 from horovod._bootstrap.rendezvous.protocol import PURPOSE
 from horovod._net.connector import open_socket
@@ -51,7 +50,7 @@ class RendezvousClient:
         self.heard = time.monotonic()
         self.failure: str | None = None
         self.world: Message | None = None
-        self.shared: dict[str, list[Any]] = {}
+        self.shared: dict[str, Message] = {}  # the answer at each stage
         self.assignment: Message | None = None  # in an elastic job
         self.removed: str | None = None  # the same: why there is none any more
 
@@ -85,7 +84,7 @@ class RendezvousClient:
             elif kind == "world":
                 self.world = message
             elif kind == "shared":
-                self.shared[message["stage"]] = message["values"]
+                self.shared[message["stage"]] = message
             elif kind == "assignment":
                 self.assignment = message
             elif kind == "removed":

@@ -3,8 +3,9 @@ without I/O.
 
 A client joins a scope as one rank. A scope whose name begins with "<rank>-<rank>...:" is about
 these of the launched ranks, renumbered in that order, any other is about all of them. When all
-ranks are there, each gets everybody's info. Then the ranks meet in further stages, each handing in
-a value and getting everybody's; the stage READY ends the scope. Whatever goes wrong with one rank
+ranks are there, each learns who shares a host with whom. Then the ranks meet in stages: each hands
+in a value, and gets those of the ranks that it asks for, so that what is sent in all does not grow
+with the square of their number; the last stage ends the scope. Whatever goes wrong with one rank
 fails the scope for all of them with the same text. Time is an argument (time.monotonic); every
 method returns what to send to whom.
 """
@@ -14,12 +15,12 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY
-from horovod._bootstrap.rendezvous.roster import pack
-from horovod._net.frames import Message
+from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY, STAGES
+from horovod._bootstrap.rendezvous.roster import Ranges, checked, pack, pack_hosts, ranks_of
+from horovod._net.frames import FrameError, Message
 
 PING_SECONDS = 0.5
 # After the join a client that runs out of time says itself what it was waiting for, so it may speak
@@ -27,6 +28,7 @@ PING_SECONDS = 0.5
 _GRACE_SECONDS = 1.0
 _MAX_SIZE = 1 << 20
 _NAMED = 16  # ranks listed in a message
+_PROBLEM_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ class EndedScope:
     pair: tuple[int, ...] = ()
 
 
+class Share(NamedTuple):
+    """What a rank hands in at a stage, and whose values it asks for."""
+
+    value: Any
+    problem: str  # what is in the way of what the ranks are about to do, if anything
+    ranges: Ranges
+
+
 @dataclass
 class Member:
     """A process that has joined."""
@@ -63,13 +73,13 @@ class Member:
     host: str
     pid: int
     agree: dict[str, str]  # what must be the same on all ranks, by the name used in messages
-    info: Message
     timeout: float
     peer_timeout: float
     deadline: float
     heard: float
     pinged: float
-    values: dict[str, Any] = field(default_factory=dict)  # stage -> value
+    stages: int = 0  # of STAGES that are behind it, or that it waits at
+    share: Share | None = None  # while it waits
 
     def __str__(self) -> str:
         return f"rank {self.rank} (host {self.host}, pid {self.pid})"
@@ -80,7 +90,7 @@ class _Scope:
         self.name = name
         self.size = size
         self.members: dict[int, Member] = {}  # by rank
-        self.stage_counts: dict[str, int] = {}
+        self.stage_counts = [0] * len(STAGES)
         listed, colon, _ = name.partition(":")
         words = listed.split("-") if colon else []
         # Only ASCII: isdigit() is true of more than int() takes.
@@ -143,29 +153,38 @@ class Membership:
                 return self._fail(scope, f"rank {rank} failed: {text}", now)
         if not scope.complete:
             return []
-        infos = [scope.members[rank].info for rank in range(scope.size)]
+        hosts = pack_hosts([scope.members[rank].host for rank in range(scope.size)])
         # Unguessable and new for every world: binds the connections between the ranks to this one.
-        world: Message = {"type": "world", "token": secrets.token_hex(16), "infos": pack(infos)}
+        world: Message = {"type": "world", "token": secrets.token_hex(16), "hosts": hosts}
         return [Outgoing(each.client, world) for each in scope.members.values()]
 
-    def share(self, client: int, stage: str, value: Any, now: float) -> list[Outgoing]:
-        """A rank has reached a stage; when all have, each gets the values in rank order."""
+    def share(self, client: int, message: Message, now: float) -> list[Outgoing]:
+        """A rank has reached a stage. When all have, each gets the values that it has asked for, in
+        rank order, and the problem of the lowest rank that has one.
+        """
         if client not in self._clients:
             return []
         scope, member = self._clients[client]
-        if not scope.complete or stage in member.values:
-            return self._fail(scope, f"{member} broke the rendezvous protocol at stage {stage!r}", now)
-        member.values[stage] = value
-        scope.stage_counts[stage] = scope.stage_counts.get(stage, 0) + 1
-        if scope.stage_counts[stage] < scope.size:
+        try:
+            number = _stage(message["stage"])
+            if not scope.complete or number < member.stages or member.share is not None:
+                raise ValueError(f"it can't be at the stage {STAGES[number]!r} now")
+            member.share = _parse_share(message, scope.size)
+        except (KeyError, TypeError, ValueError) as error:
+            return self._fail(scope, f"{member} broke the rendezvous protocol: {error}", now)
+        member.stages = number + 1
+        scope.stage_counts[number] += 1
+        if scope.stage_counts[number] < scope.size:
             return []
-        values = [scope.members[rank].values[stage] for rank in range(scope.size)]
-        last = stage == READY
-        reply: Message = {"type": "shared", "stage": stage, "values": values}
+        try:
+            answers = _answers(scope, STAGES[number])
+        except (FrameError, RecursionError) as error:
+            return self._fail(scope, str(error), now)
+        last = STAGES[number] == READY
         if last:
             self._forget(scope)
             self._ended.append(EndedScope(scope.name, None))
-        return [Outgoing(each.client, reply, last) for each in scope.members.values()]
+        return [Outgoing(each, answer, last) for each, answer in answers.items()]
 
     def heard(self, client: int, now: float) -> None:
         """Something arrived from a client."""
@@ -273,7 +292,6 @@ def _parse_join(client: int, message: Message, now: float) -> tuple[str, Member]
     rank, size = int(message["rank"]), int(message["size"])
     if not 0 <= rank < size <= _MAX_SIZE:
         raise ValueError(f"rank {rank} of {size}")
-    info = message["info"]
     timeout, peer_timeout, remaining = (
         float(message[name]) for name in ("timeout", "peer_timeout", "remaining")
     )
@@ -284,10 +302,9 @@ def _parse_join(client: int, message: Message, now: float) -> tuple[str, Member]
         client=client,
         rank=rank,
         size=size,
-        host=str(info["host"]),
-        pid=int(info["pid"]),
+        host=str(message["host"]),
+        pid=int(message["pid"]),
         agree={str(name): str(value) for name, value in message["agree"].items()},
-        info=info,
         timeout=timeout,
         peer_timeout=peer_timeout,
         deadline=now + remaining,
@@ -295,6 +312,32 @@ def _parse_join(client: int, message: Message, now: float) -> tuple[str, Member]
         pinged=now,
     )
     return str(message["scope"]), member
+
+
+def _stage(name: Any) -> int:
+    if name not in STAGES:
+        raise ValueError(f"there is no stage {str(name)[:40]!r}")
+    return STAGES.index(name)
+
+
+def _parse_share(message: Message, size: int) -> Share:
+    problem = str(message.get("problem", ""))[:_PROBLEM_CHARACTERS]
+    return Share(message.get("value"), problem, checked(message.get("of", []), size))
+
+
+def _answers(scope: _Scope, stage: str) -> dict[int, Message]:
+    """What each client gets at the end of a stage; the shares are forgotten. FrameError."""
+    members = [scope.members[rank] for rank in range(scope.size)]
+    shares = [member.share for member in members if member.share is not None]
+    problem = next((share.problem for share in shares if share.problem), "")
+    common: Message = {"type": "shared", "stage": stage, "problem": problem}
+    answers: dict[Ranges, Message] = {(): common}  # the same object for all who ask the same
+    for ranges in {share.ranges: None for share in shares}:
+        if ranges:
+            answers[ranges] = {**common, "values": pack([shares[rank].value for rank in ranks_of(ranges)])}
+    for member in members:
+        member.share = None
+    return {member.client: answers[share.ranges] for member, share in zip(members, shares, strict=True)}
 
 
 def _disagreement(scope: _Scope, member: Member) -> str | None:
@@ -345,8 +388,8 @@ def _overdue(scope: _Scope, now: float) -> _Overdue | None:
             missing=tuple(missing),
         )
     if scope.complete and now >= first.deadline + _GRACE_SECONDS:
-        furthest = max(len(member.values) for member in scope.members.values())
-        late = [member for member in scope.members.values() if len(member.values) < furthest]
+        furthest = max(member.stages for member in scope.members.values())
+        late = [member for member in scope.members.values() if member.stages < furthest]
         names = ", ".join(str(member) for member in (late or [first])[:_NAMED])
         return _Overdue(f"not connected within {first.timeout:g} s: {names}")
     return None

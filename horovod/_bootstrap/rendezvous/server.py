@@ -352,7 +352,7 @@ class RendezvousServer:
         if kind == "pong":
             return []
         if kind == "share":
-            return self._membership.share(connection.client, str(message["stage"]), message.get("value"), now)
+            return self._membership.share(connection.client, message, now)
         if kind == "leave":
             other = message.get("unreached")
             unreached = None if other is None else int(other)
@@ -360,7 +360,7 @@ class RendezvousServer:
         raise FrameError(f"unknown message type {kind!r}")
 
     def _send(self, messages: list[Outgoing]) -> None:
-        # All ranks get the same world: encode it once and share the bytes
+        # What is the same for all ranks, or some, is encoded once
         encoded: dict[int, Body] = {}
         for out in messages:
             connection = self._connections.get(out.client)

@@ -12,15 +12,17 @@ from typing import Any
 
 from horovod._bootstrap.identity import Identity
 from horovod._bootstrap.rendezvous.client import RendezvousClient
-from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, READY
-from horovod._bootstrap.rendezvous.roster import unpack
-from horovod._bootstrap.topology import VARIABLE, grouping
+from horovod._bootstrap.rendezvous.protocol import CROWDED_SECONDS, HOST, MEET, READY
+from horovod._bootstrap.rendezvous.roster import ranges_of, ranks_of, unpack_hosts
+from horovod._bootstrap.topology import VARIABLE, apart, grouping
 from horovod._bootstrap.world import shared_memory
+from horovod._bootstrap.world.directory import Directory, info_of
 from horovod._bootstrap.world.lanes import mesh_kinds, peers_of
+from horovod._bootstrap.world.spreading import Spreading
 from horovod._bootstrap.world.terms import terms
-from horovod._bootstrap.world.tree import neighbours_of, parents_of
+from horovod._bootstrap.world.tree import asked_by, neighbours_of, parents_of
 from horovod._net import descriptors
-from horovod._net.addresses import elsewhere, family_of
+from horovod._net.addresses import family_of
 from horovod._net.connector import Address, Connector
 from horovod._net.frames import Message
 from horovod._net.handshake import Session, purpose_tag, world_key
@@ -30,7 +32,6 @@ from horovod.errors import HorovodInternalError
 CONTROL, LIVENESS = "control", "liveness"
 # Among ranks of one host when there are others: brings the memory, then closes
 _NEIGHBOUR = "neighbour"
-_OFFER_STAGE, _HOST_STAGE = "offer", "host"
 _TURN_SECONDS = 0.5
 _LATE_SECONDS = 0.5  # a wake-up this late means that this process itself was stopped
 # When waiting for others the server has the better explanation and speaks first.
@@ -73,15 +74,14 @@ class Builder:
         self._listeners: list[Listener] = []
         self._expected: dict[bytes, str] = {}
         self._connectors: dict[tuple[str, int], Connector] = {}
-        self._infos: list[Message] = []
+        self._roster: str | None = None  # the list of all ranks as it is sent, at rank 0
+        self._spreading: Spreading | None = None
+        self._machines: list[int] = []  # the number of each rank's host
         self._streams = 1  # connections that carry data between two ranks
         self._wanted: Sequence[int] | None = None  # the group of each rank according to the setting
-        self._credentials: dict[int, int] = {}  # rank -> pid according to the kernel
-        # Rank -> where it is looked for
-        self._peer_endpoints: dict[int, list[tuple[str, int]]] = {}
         self._unreached: int | None = None  # a rank to which no connection could be made
-        # Ranks that have met the first rank of their host
-        self._met: list[bool] = [False] * identity.size
+        self.directory = known = Directory(identity.rank)
+        self._name, self._address, self._endpoints = known.name, known.address, known.endpoints
         self.links: dict[tuple[str, int], socket.socket] = {}  # (kind, peer)
         self.sessions: dict[tuple[str, int], Session] = {}  # of each link
         self.key = b""  # of this world
@@ -111,26 +111,29 @@ class Builder:
         encryption: str = "none",
         streams: int = 1,
     ) -> None:
-        """Connects; then `transport`, `links`, `memory`, `hosts` and peer() hold the result."""
+        """Connects; then `transport`, `links`, `memory`, `hosts` and `directory` hold the result."""
         self._wanted, self._streams = groups, streams
         client = self._meet_server()
-        info = self._info()
         sockets: list[socket.socket] = []
         if transport != "shm":
             self.addresses = self._identity.addresses or (client.local_address,)
             sockets = [self._listen(family_of(address), (address, 0)) for address in self.addresses]
-            info["tcp"] = [sock.getsockname()[:2] for sock in sockets]
-        self._join(info, transport, process_sets, encryption)
+        self._join(transport, process_sets, encryption)
 
-        if transport == "mpi":  # needs no memory, and no connections that carry data
-            met = self._meet_on_host(lambda ranks: (), False)
+        info = info_of(self._identity.host, [sock.getsockname()[:2] for sock in sockets])
+        if transport == "tcp":
+            self._meet(info)
+            met = self.transport = "tcp"
+        elif transport == "mpi":  # needs no memory, and no connections that carry data
+            met = self._meet_on_host(info, lambda ranks: (), False)
             self.transport = "mpi"
         else:
-            met = "tcp" if transport == "tcp" else self._meet_on_host(shm_bytes, transport == "shm")
-            self.transport = met
-        if met != "shm":
+            met = self.transport = self._meet_on_host(info, shm_bytes, transport == "shm")
+        if met == "shm":
+            self._spread()
+        else:
             self._build_mesh(sockets)
-        self._share(READY, None)
+        self._share(READY)
 
     def build_alone(
         self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str, streams: int
@@ -138,21 +141,8 @@ class Builder:
         """A world of one rank that others know of, as it may grow."""
         self._streams = streams
         self._meet_server()
-        self._join(self._info(), transport, process_sets, encryption)
-        self._share(READY, None)
-
-    def peer(self, rank: int) -> tuple[str, int, bool]:
-        """Host, pid, and whether that pid can be watched from here."""
-        info, own = self._infos[rank], self._infos[self._rank]
-        if rank == self._rank:
-            return info["host"], info["pid"], True
-        together = rank in self.local_ranks and self._met[rank] and self._met[self._rank]
-        visible = self._credentials.get(rank, 0)
-        if together and visible > 0:
-            return info["host"], visible, True
-        # The host's name as well: copies of a virtual machine may share what should be unique.
-        same = info["pid_namespace"] == own["pid_namespace"] != "" and info["host"] == own["host"]
-        return info["host"], info["pid"], same
+        self._join(transport, process_sets, encryption)
+        self._share(READY)
 
     # Stages
 
@@ -170,16 +160,7 @@ class Builder:
         self._selector.register(client.sock, selectors.EVENT_READ, client.on_readable)
         return client
 
-    def _info(self) -> Message:
-        return {
-            "host": self._identity.host,
-            "pid": os.getpid(),
-            "pid_namespace": shared_memory.pid_namespace(),
-        }
-
-    def _join(
-        self, info: Message, transport: str, process_sets: Sequence[Sequence[int]], encryption: str
-    ) -> None:
+    def _join(self, transport: str, process_sets: Sequence[Sequence[int]], encryption: str) -> None:
         client = self._connected_client()
         client.send(
             {
@@ -190,7 +171,8 @@ class Builder:
                 "timeout": self._timeout,
                 "remaining": max(0.0, self._deadline - time.monotonic()),
                 "peer_timeout": self._peer_timeout,
-                "info": info,
+                "host": self._identity.host,
+                "pid": os.getpid(),
                 "agree": terms(transport, encryption, self._streams, self._wanted, process_sets),
             }
         )
@@ -198,14 +180,14 @@ class Builder:
             lambda: client.world is not None, lambda: "the others have not joined", _SERVER_FIRST_SECONDS
         )
         assert client.world is not None
-        self._infos = unpack(client.world["infos"])
         self.key = world_key(self._key, self._scope, client.world["token"])
-        self.hosts = grouping([info["host"] for info in self._infos], self._wanted)
+        self._machines = unpack_hosts(client.world["hosts"], self._size)
+        self.hosts = self.directory.hosts = grouping(self._machines, self._wanted)
         self.parents = parents_of(self.hosts)
 
-    def _share(self, stage: str, value: Any) -> list[Any]:
+    def _share(self, stage: str, **message: Any) -> Message:
         client = self._connected_client()
-        client.send({"type": "share", "stage": stage, "value": value})
+        client.send({"type": "share", "stage": stage, **message})
         self._run_until(
             lambda: stage in client.shared,
             lambda: f"the others have not reached the stage {stage!r}",
@@ -213,7 +195,50 @@ class Builder:
         )
         return client.shared[stage]
 
-    def _meet_on_host(self, shm_bytes: Callable[[int], Sequence[int]], must: bool) -> str:
+    def _meet(self, info: Message) -> None:
+        """Hands in where this rank is to be reached, and learns the same of those around it in the
+        tree of control connections, through which the list of all comes later.
+        """
+        near = neighbours_of(self._rank, self.parents)
+        clash = apart(self._machines, self.hosts)
+        asked = asked_by(self._rank, self._size, min(self.local_ranks), near)
+        ranges = ranges_of([*asked, *(clash or ())])
+        answer = self._share(MEET, value=info, of=ranges)
+        self.directory.learn(ranks_of(ranges), answer["values"])
+        if self._rank == 0:
+            self._roster = answer["values"]
+        if clash is not None:
+            raise ValueError(
+                f"{VARIABLE} puts {self._name(clash[0])} and {self._name(clash[1])} into one group, but "
+                "only ranks of one host can be: make its groups smaller"
+            )
+
+    def _spread(self) -> None:
+        """Gets the list of all ranks from the rank above, and passes it on to those below."""
+        self._spreading = spreading = Spreading(self._selector, self._roster)
+        above = self.parents[self._rank]
+        for peer in neighbours_of(self._rank, self.parents):
+            sock, session = self.links[CONTROL, peer], self.sessions[CONTROL, peer]
+            if peer < self._rank:
+                spreading.receive_from(sock, session)
+            else:
+                spreading.send_to(sock, session)
+
+        def done() -> bool:
+            # If the rank above has ended, the server says so.
+            if spreading.problem and time.monotonic() > spreading.failed_at + _SERVER_FIRST_SECONDS:
+                self._unreached = above
+                raise HorovodInternalError(
+                    f"the control connection of rank {self._rank} to {self._name(above)} failed: "
+                    f"{spreading.problem}"
+                )
+            return spreading.through
+
+        self._run_until(done, lambda: f"the list of the ranks has not come from {self._name(above)}")
+        assert spreading.packed is not None
+        self.directory.learn(range(self._size), spreading.packed)
+
+    def _meet_on_host(self, info: Message, shm_bytes: Callable[[int], Sequence[int]], must: bool) -> str:
         """Brings the ranks of each host together at the first of them, which offers the memory to
         share; if there is only one host, also the control connections are made here.
 
@@ -236,10 +261,10 @@ class Builder:
         if whole:
             expected += [(CONTROL, rank) for rank in local[1:] if self.parents[rank] == self._rank]
         sock: socket.socket | None = None
-        offer: Message = {}
         if expected:
-            sock = self._offer(offer, sizes if self._rank == first else ())
-        offers = self._share(_OFFER_STAGE, offer)
+            sock = self._offer(info, sizes if self._rank == first else ())
+        self._meet(info)
+        offers = self.directory
         if sock is not None:
             # The first one also watches each process, later.
             count = len(expected) + (len(local) - 1 if self._rank == first else 0)
@@ -249,26 +274,20 @@ class Builder:
         if self._rank != first and not problem:
             addresses = [(kind, peer, "\0" + offers[peer]["unix"]) for kind, peer in links]
             problem = self._get_memory(addresses, sizes)
-        problems = self._share(_HOST_STAGE, problem)
-        self._met = [not each for each in problems]
-        everyone = all(self._met)
-        if whole and everyone:
+        if problem:
+            problem = f"{self._name(self._rank)} does not share memory with {self._name(first)} ({problem})"
+        problem = str(self._share(HOST, problem=problem)["problem"])
+        if whole and not problem:
             return "shm"
-        if must:
-            rank = next(rank for rank, each in enumerate(problems) if each)
+        if problem and must:
             raise ValueError(
-                f"the transport 'shm' needs all ranks on one host, but {self._name(rank)} does not "
-                f"share memory with {self._name(0)} ({problems[rank]}); use 'auto' or 'tcp'"
+                f"the transport 'shm' needs all ranks on one host, but {problem}; use 'auto' or 'tcp'"
             )
-        if self._wanted is not None and not everyone:
+        if problem and self._wanted is not None:
             # Plain TCP would combine in another order than was asked for.
-            rank = next(rank for rank, each in enumerate(problems) if each)
-            raise ValueError(
-                f"{VARIABLE} groups ranks that share memory, but {self._name(rank)} does not share it with "
-                f"{self._name(self.hosts.index(self.hosts[rank]))} ({problems[rank]}); unset it"
-            )
+            raise ValueError(f"{VARIABLE} groups ranks that share memory, but {problem}; unset it")
         # With one rank on each host there is nothing to share.
-        if whole or not everyone or len(set(self.hosts)) == self._size:
+        if whole or problem or len(set(self.hosts)) == self._size:
             self._discard()
             return "tcp"
         memory, self.memory = self.memory, -1
@@ -276,7 +295,7 @@ class Builder:
         self.memory = memory
         return "hierarchical"
 
-    def _offer(self, offer: Message, sizes: Sequence[int]) -> socket.socket | None:
+    def _offer(self, info: Message, sizes: Sequence[int]) -> socket.socket | None:
         """A place to connect to on this host; its first rank also makes the memory, if any."""
         try:
             if sizes:
@@ -284,11 +303,11 @@ class Builder:
             # An abstract name: exists in this network namespace only and vanishes with the socket.
             sock = self._listen(socket.AF_UNIX, "\0horovod-" + os.urandom(16).hex())
         except OSError as error:
-            offer["problem"] = (
+            info["problem"] = (
                 f"rank {self._rank} has no {'shared memory' if sizes else 'socket'} to offer: {error}"
             )
             return None
-        offer["unix"] = sock.getsockname().decode()[1:]
+        info["unix"] = sock.getsockname().decode()[1:]
         return sock
 
     def _get_memory(self, links: Sequence[tuple[str, int, str]], sizes: Sequence[int]) -> str:
@@ -308,17 +327,14 @@ class Builder:
                 self.memory = descriptor
                 self._selector.unregister(sock)
 
-        def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
-            def on_open(sock: socket.socket, session: Session) -> None:
-                self.links[kind, peer], self.sessions[kind, peer] = sock, session
-                self._credentials[peer], user = shared_memory.peer(sock)
-                if user != os.geteuid():
-                    problem.append(f"{self._name(peer)} runs as another user, with the id {user}")
-                    return
-                if sizes and (kind, peer) == brings_memory:
-                    self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
-
-            return on_open
+        def check(kind: str, peer: int, sock: socket.socket) -> None:
+            pid, user = shared_memory.peer(sock)
+            if user != os.geteuid():
+                problem.append(f"{self._name(peer)} runs as another user, with the id {user}")
+                return
+            self.directory.pids[peer] = pid
+            if sizes and (kind, peer) == brings_memory:
+                self._selector.register(sock, selectors.EVENT_READ, lambda: receive(sock))
 
         def missing() -> list[int]:
             return [peer for kind, peer, _ in links if (kind, peer) not in self.links]
@@ -328,33 +344,37 @@ class Builder:
             return bool(problem) or (not missing() and (self.memory >= 0) == bool(sizes))
 
         for kind, peer, address in links:
-            self._connect_to(kind, peer, [(socket.AF_UNIX, address)], keep(kind, peer))
+            self._connect_to(kind, peer, [(socket.AF_UNIX, address)], check)
         self._run_until(
-            done, lambda: f"no connection to {self._name((missing() or [links[0][1]])[0])} on the same host"
+            done,
+            lambda: f"no connection to {self._name((missing() or [links[0][1]])[0])} on the same host",
         )
         return problem[0] if problem else ""
 
     def _build_mesh(self, sockets: Sequence[socket.socket]) -> None:
-        """TCP: the higher rank connects to the lower one."""
+        """TCP: the higher rank connects to the lower one; first in the tree, through which it learns
+        where the others are.
+        """
         rank, size = self._rank, self._size
+        tree = [(CONTROL, peer) for peer in neighbours_of(rank, self.parents)]
         carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
         peers = [peer for peer in carriers.get(self.transport, range(size)) if peer != rank]
         wanted = [(kind, peer) for kind in mesh_kinds(self._streams) for peer in peers]
-        wanted += [(CONTROL, peer) for peer in neighbours_of(rank, self.parents)]
         wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
-        descriptors.require(len(wanted), f"the connections of rank {rank} to others")
-        self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
+        descriptors.require(len(tree) + len(wanted), f"the connections of rank {rank} to others")
+        self._open_listeners(sockets, [(kind, peer) for kind, peer in tree + wanted if peer > rank])
+        self._connect_all(tree)
+        self._spread()
+        self._connect_all(wanted)
 
-        def keep(kind: str, peer: int) -> Callable[[socket.socket, Session], None]:
-            def on_open(sock: socket.socket, session: Session) -> None:
-                self.links[kind, peer], self.sessions[kind, peer] = sock, session
-
-            return on_open
-
+    def _connect_all(self, wanted: Sequence[tuple[str, int]]) -> None:
+        """Makes these connections of the mesh, or waits until they are made."""
+        rank = self._rank
         for kind, peer in wanted:
             if peer < rank:
                 targets = [(family_of(host), (host, port)) for host, port in self._endpoints(peer)]
-                self._connect_to(kind, peer, targets, keep(kind, peer))
+                self._connect_to(kind, peer, targets)
+        missing = [*reversed(wanted)]
 
         def connected() -> bool:
             for (kind, peer), connector in self._connectors.items():
@@ -364,15 +384,16 @@ class Builder:
                         f"rank {rank} could not make its {kind} connection to {self._name(peer)} at "
                         f"{self._address(peer)}: {connector.problem}"
                     )
-            return len(self.links) == len(wanted)
+            while missing and missing[-1] in self.links:
+                missing.pop()
+            return not missing
 
         def waiting() -> str:
-            missing = next(link for link in wanted if link not in self.links)
-            kind, peer = missing
+            kind, peer = link = missing[-1]
             self._unreached = peer
             if peer > rank:
                 return f"no {kind} connection from {self._name(peer)} arrived at {self._address(rank)}"
-            problem = self._connectors[missing].problem
+            problem = self._connectors[link].problem
             return f"no {kind} connection to {self._name(peer)} at {self._address(peer)} ({problem})"
 
         self._run_until(connected, waiting)
@@ -395,17 +416,23 @@ class Builder:
         def arrived(sock: socket.socket, purpose: str, session: Session) -> None:
             kind, peer = purposes[purpose]
             if sock.family == socket.AF_UNIX:
-                self._credentials[peer], user = shared_memory.peer(sock)
+                pid, user = shared_memory.peer(sock)
                 if user != os.geteuid():
                     sock.close()  # the other end says why
                     return
+                self.directory.pids[peer] = pid
             else:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             earlier = self.links.pop((kind, peer), None)
+            spreading = self._spreading if kind == CONTROL else None
             if earlier is not None:
                 # The peer gave that attempt up before it had our answer: this is the one that it
                 # has.
+                if spreading is not None:
+                    spreading.forget(earlier)
                 earlier.close()
+            if spreading is not None:
+                spreading.send_to(sock, session)
             self.links[kind, peer], self.sessions[kind, peer] = sock, session
             if sock.family == socket.AF_UNIX and kind != CONTROL and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
@@ -423,8 +450,13 @@ class Builder:
         kind: str,
         peer: int,
         targets: Sequence[tuple[int, Address]],
-        on_open: Callable[[socket.socket, Session], None],
+        then: Callable[[str, int, socket.socket], None] | None = None,
     ) -> None:
+        def on_open(sock: socket.socket, session: Session) -> None:
+            self.links[kind, peer], self.sessions[kind, peer] = sock, session
+            if then is not None:
+                then(kind, peer, sock)
+
         purpose = self._purpose(kind, self._rank, peer)
         self._connectors[kind, peer] = Connector(self._selector, self.key, purpose, targets, on_open)
 
@@ -481,20 +513,6 @@ class Builder:
     def _connected_client(self) -> RendezvousClient:
         assert self._client is not None
         return self._client
-
-    def _name(self, rank: int) -> str:
-        return f"rank {rank} (host {self._infos[rank]['host']}, pid {self._infos[rank]['pid']})"
-
-    def _address(self, rank: int) -> str:
-        return " or ".join(f"{host}:{port}" for host, port in self._endpoints(rank))
-
-    def _endpoints(self, rank: int) -> list[tuple[str, int]]:
-        """Where a rank is to be reached, best first."""
-        if rank not in self._peer_endpoints:
-            published = [(str(host), int(port)) for host, port in self._infos[rank]["tcp"]]
-            here = self.hosts[rank] == self.hosts[self._rank]
-            self._peer_endpoints[rank] = published if here else elsewhere(published)
-        return self._peer_endpoints[rank]
 
 
 def _neighbours(identity: Identity) -> int:

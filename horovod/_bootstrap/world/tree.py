@@ -8,7 +8,7 @@ hears from every other one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 FAN_OUT = 32  # right below one: leaders at most, and ranks of the same host
 
@@ -44,3 +44,10 @@ def neighbours_of(rank: int, parents: Sequence[int]) -> list[int]:
     """The rank above and those right below."""
     above = [] if rank == 0 else [parents[rank]]
     return above + [below for below in range(1, len(parents)) if parents[below] == rank]
+
+
+def asked_by(rank: int, size: int, first: int, neighbours: Iterable[int]) -> Iterable[int]:
+    """Whom a rank asks the rendezvous for: rank 0 for all, to tell the others; these for `first`, on
+    their host, and for their neighbours in the tree, through which they hear of the rest.
+    """
+    return range(size) if rank == 0 else {rank, first, *neighbours}

@@ -154,7 +154,7 @@ def connect(
 def _take_over(world: World, builder: Builder, encryption: str) -> None:
     """Moves the descriptors from the builder to the world."""
     world.transport = builder.transport
-    world.peers = [Peer(*builder.peer(rank)) for rank in range(world.size)]
+    world.peers = [Peer(*builder.directory.peer(rank)) for rank in range(world.size)]
     if world.transport == "hierarchical":
         world.hosts = builder.hosts
     links = builder.links
