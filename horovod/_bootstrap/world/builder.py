@@ -28,7 +28,7 @@ from horovod._net.listener import Crowd, Listener
 from horovod.errors import HorovodInternalError
 
 CONTROL, LIVENESS, MESH = "control", "liveness", "mesh"
-# Among ranks of one host when there are others: brings the memory, then closes
+# From a rank to the first one of its host: brings the memory, then closes
 _NEIGHBOUR = "neighbour"
 _OFFER_STAGE, _HOST_STAGE = "offer", "host"
 _TURN_SECONDS = 0.5
@@ -210,7 +210,7 @@ class Builder:
 
     def _meet_on_host(self, shm_bytes: Callable[[int], Sequence[int]], must: bool) -> str:
         """Brings the ranks of each host together at the first of them, which offers the memory to
-        share; if there is only one host, also the control connections are made here.
+        share; if there is only one host, also the control and liveness connections are made here.
 
         Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if
         the ranks of each host share memory, else "tcp". The launcher's names decide who is on the
@@ -223,21 +223,27 @@ class Builder:
         self.local_ranks, first = set(local), local[0]
         whole = len(local) == self._size
         sizes = shm_bytes(len(local)) if len(local) > 1 else ()
-        # The first of these links brings the memory.
-        links = [(LIVENESS if whole else _NEIGHBOUR, first)]
-        if whole:
-            links.append((CONTROL, self.parents[self._rank]))
-        expected = [(links[0][0], rank) for rank in local[1:]] if self._rank == first else []
-        if whole:
-            expected += [(CONTROL, rank) for rank in local[1:] if self.parents[rank] == self._rank]
+
+        def links_of(rank: int) -> list[tuple[str, int]]:
+            """To lower ranks; the first of them brings the memory."""
+            above = self.parents[rank]
+            if not whole:
+                return [(_NEIGHBOUR, first)]
+            near = [(LIVENESS, above), (CONTROL, above)]
+            return near if above == first else [(_NEIGHBOUR, first), *near]
+
+        links = links_of(self._rank)
+        expected = [
+            (kind, rank) for rank in local[1:] for kind, peer in links_of(rank) if peer == self._rank
+        ]
         sock: socket.socket | None = None
         offer: Message = {}
         if expected:
             sock = self._offer(offer, sizes if self._rank == first else ())
         offers = self._share(_OFFER_STAGE, offer)
         if sock is not None:
-            # The first one also watches each process, later.
-            count = len(expected) + (len(local) - 1 if self._rank == first else 0)
+            # The processes of those right below are watched, too, later.
+            count = len(expected) + len(neighbours_of(self._rank, self.parents))
             descriptors.require(count, f"the connections of rank {self._rank} to the other ranks of its host")
             self._open_listeners([sock], expected)
         problem = next((each for _, peer in links if (each := str(offers[peer].get("problem", "")))), "")
@@ -248,6 +254,9 @@ class Builder:
         self._met = [not each for each in problems]
         everyone = all(self._met)
         if whole and everyone:
+            for kind, peer in list(self.links):
+                if kind == _NEIGHBOUR:
+                    self.links.pop((kind, peer)).close()
             return "shm"
         if must:
             rank = next(rank for rank, each in enumerate(problems) if each)
@@ -334,8 +343,7 @@ class Builder:
         rank, size = self._rank, self._size
         carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
         wanted = [(MESH, peer) for peer in carriers.get(self.transport, range(size)) if peer != rank]
-        wanted += [(CONTROL, peer) for peer in neighbours_of(rank, self.parents)]
-        wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
+        wanted += [(kind, peer) for kind in (CONTROL, LIVENESS) for peer in neighbours_of(rank, self.parents)]
         descriptors.require(len(wanted), f"the connections of rank {rank} to others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in wanted if peer > rank])
 
@@ -401,7 +409,8 @@ class Builder:
                 # has.
                 earlier.close()
             self.links[kind, peer], self.sessions[kind, peer] = sock, session
-            if sock.family == socket.AF_UNIX and kind != CONTROL and self.memory >= 0:
+            first = self._rank == min(self.local_ranks)
+            if sock.family == socket.AF_UNIX and kind != CONTROL and first and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)
