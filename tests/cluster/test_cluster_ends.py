@@ -89,8 +89,9 @@ def test_killed_rank(running: Running, victim: int) -> None:
 
 
 def test_stopped_leader_is_named_by_all(hosts: Hosts, lag: Lag, tmp_path: Path) -> None:
-    # Rank 3, of its host, knows and ends seconds before the others, which lose their connections to it.
-    running = Running(hosts, lag, 1000, tmp_path / "events.jsonl", "--grace-period", "14")
+    # Rank 3, of its host, knows and ends seconds before the others, which lose their connections to it in the
+    # middle of an operation.
+    running = Running(hosts, lag, 8 << 20, tmp_path / "events.jsonl", "--grace-period", "14")
     since = time.monotonic()
     os.kill(running.pids[2], signal.SIGSTOP)
     result = running.job.finish()
