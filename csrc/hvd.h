@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #define HVD_API __attribute__((visibility("default")))
-#define HVD_ABI_VERSION 4
+#define HVD_ABI_VERSION 5
 #define HVD_CHANNEL_KEYS_BYTES 32  // 16 to send with, 16 to receive with
 #define HVD_MESH_KEYS_BYTES 64     // 32 and 32
 
@@ -140,7 +140,7 @@ typedef struct hvd_world {
   int32_t shm_fd;
   const hvd_peer* peers;  // `size` entries
   // Connected, authenticated stream sockets. Rank 0: `size` entries, [r] leads to rank r, [0] = -1.
-  // Other ranks: one entry, it leads to rank 0. Of control_fds see also control_parents.
+  // Other ranks: one entry, it leads to rank 0. But see control_parents.
   const int32_t* control_fds;   // negotiation
   const int32_t* liveness_fds;  // heartbeats and aborts
   // tcp, hierarchical: `size` entries for each stream, see mesh_streams, own = -1; otherwise NULL. With
@@ -158,9 +158,9 @@ typedef struct hvd_world {
   // 1, on all ranks: those that share memory talk to each other through that, and by their control_fds only
   // wake each other.
   int32_t control_in_memory;
-  // The control connections form a tree: [r] is the rank above r, and 0 of rank 0, the same on all ranks.
-  // control_fds then has `size` entries, of which those of the rank above and the ranks right below count.
-  // NULL: rank 0 is above all.
+  // The control and liveness connections form a tree: [r] is the rank above r, and 0 of rank 0, the same on
+  // all ranks. control_fds and liveness_fds then have `size` entries, of which those of the rank above and the
+  // ranks right below count. NULL: rank 0 is above all.
   const int32_t* control_parents;
   // So many connections carry the data between two ranks, the same number on all of them; 0 is 1. Then
   // [s * size + r] of mesh_fds and mesh_keys is stream s to rank r.

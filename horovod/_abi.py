@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 # Result codes
 OK, IN_PROGRESS, INTERRUPTED = 0, 1, 2

@@ -160,7 +160,7 @@ def start_row(hosts: int) -> list[str]:
         f"{hosts:,} x {LOCAL}",
         f"{below}",
         f"{len(peers_of(0, places))}",
-        f"{size - 1:,}",
+        f"{below}",
         f"{1 + len(peers_of(size - 1, places)) + 2:,}",
         size_of(sent.to_first),
         size_of(sent.to_other),

@@ -1,5 +1,6 @@
 #include "base/abort_signal.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -22,6 +23,16 @@ bool AbortSignal::raise(Status reason) {
   // A full counter or a failed eventfd leaves the flag, which every wait also looks at.
   [[maybe_unused]] ssize_t written = write(fd_, &one, sizeof one);
   return true;
+}
+
+bool AbortSignal::raised_within(std::chrono::milliseconds time) const {
+  pollfd signal{fd_, POLLIN, 0};
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (auto left = time; !raised() && left.count() > 0;) {
+    poll(&signal, 1, static_cast<int>(left.count()));  // a signal to the process ends it early
+    left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  }
+  return raised();
 }
 
 Status AbortSignal::reason() const {

@@ -412,8 +412,8 @@ int32_t hvd_summaries(hvd_engine* engine, hvd_summary* summaries, int32_t capaci
     to.step_ns = progress.step_ns;
     to.last_ready = from.late.times;
     to.late_ns = static_cast<uint64_t>(from.late.cost.count());
-    to.rtt_ns = from.rtt_ns;
-    to.clock_offset_ns = from.clock_offset_ns;
+    to.rtt_ns = progress.root.round_trip;
+    to.clock_offset_ns = -progress.root.offset;
     to.waited_for = from.waited_for;
     progress.name.copy(to.name, HVD_SUMMARY_NAME - 1);
   }

@@ -34,6 +34,13 @@ std::vector<Branch> branches_of(int rank, const std::vector<int>& parents) {
   return branches;
 }
 
+int next_hop(int from, int to, const std::vector<int>& parents) {
+  if (from == to) return -1;
+  for (int below = to; below != 0; below = parents[static_cast<size_t>(below)])
+    if (parents[static_cast<size_t>(below)] == from) return below;
+  return parents[static_cast<size_t>(from)];
+}
+
 bool open_frame(const Branch& from, int size, const uint8_t** data, size_t* bytes, RankSet* ranks,
                 wire::Message* message) {
   if (wire::type_of(*data, *bytes) != wire::MessageType::kFrom) {

@@ -1,4 +1,4 @@
-// The tree of control connections, as one rank of it sees it. Rank 0 is the root.
+// The tree of control and liveness connections, as one rank of it sees it. Rank 0 is the root.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,10 @@ bool is_tree(const std::vector<int>& parents);
 
 // Those of a rank, with the connection to its own engine first, then in order of the ranks. is_tree() holds.
 std::vector<Branch> branches_of(int rank, const std::vector<int>& parents);
+
+// The rank, next to `from`, over which the way to `to` leads: below it, or else the one above; -1 if they are
+// the same. is_tree() holds.
+int next_hop(int from, int to, const std::vector<int>& parents);
 
 // A message, without its length, that has come from a branch of a rank in a world of `size` ranks: whose it
 // is, and what. False if it is malformed. *data and *bytes are then the message of those ranks.

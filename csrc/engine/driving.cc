@@ -75,10 +75,7 @@ bool Engine::drive() {
           abort_->raise(wire::forged("the control connection to rank " + std::to_string(above_)));
           break;
         case wire::Channel::Received::kClosed: {
-          // The watch knows better why; give it a moment. That of another rank is rank 0's to find out.
-          pollfd watched{abort_->fd(), POLLIN, 0};
-          poll(&watched, 1, above_ == 0 ? 200 : static_cast<int>(kWatchSpeaksFirst.count()));
-          abort_->raise(lost_above(above_));
+          if (!abort_->raised_within(kWatchSpeaksFirst)) abort_->raise(lost_above(above_));
         }
       }
     }

@@ -61,12 +61,14 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
       control_(std::move(parts.control)) {
   make_hub(parts);
   if (coordinator_ != nullptr) make_inspector(parts.knobs, std::move(parts.peers));
-  if (!parts.watched.empty())
-    watch_ = std::make_unique<Watch>(
-        std::move(parts.watched),
-        Watch::Timeouts{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds}, abort_.get(),
-        hooks());
-  if (watch_) watch_->start();
+  const Watch::Timeouts silence{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds};
+  if (!parts.watched.empty()) {
+    const auto longest = static_cast<int64_t>(1000 * std::max(silence.here, silence.elsewhere));
+    abort_->set_patience(std::chrono::milliseconds(longest));
+    watch_ = std::make_unique<Watch>(rank_, parts.parents, std::move(parts.watched), silence, abort_.get(),
+                                     hooks());
+    watch_->start();
+  }
   if (inspector_) inspector_->start();
   thread_ = start_thread("hvd-engine", [this] { run(); });
 }

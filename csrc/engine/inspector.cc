@@ -65,13 +65,6 @@ void Inspector::progress(int rank, const wire::Progress& progress) {
   summary.heard = Clock::now();
 }
 
-void Inspector::clock(int rank, int64_t offset, uint64_t round_trip) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  Summary& summary = board_[static_cast<size_t>(rank)];
-  summary.rtt_ns = round_trip;
-  summary.clock_offset_ns = offset;
-}
-
 std::vector<Summary> Inspector::summaries() {
   progress(0, sources_.own_progress());
   const std::vector<Negotiation::Late> late = sources_.late();

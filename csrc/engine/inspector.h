@@ -27,8 +27,6 @@ struct Summary {
   wire::Progress progress;
   std::chrono::steady_clock::time_point heard{};  // none: never
   Negotiation::Late late;
-  uint64_t rtt_ns = 0;
-  int64_t clock_offset_ns = 0;
   bool waited_for = false;  // for so long that it was reported
 };
 
@@ -66,7 +64,6 @@ class Inspector {
 
   // What ranks tell; from any thread.
   void progress(int rank, const wire::Progress& progress);
-  void clock(int rank, int64_t offset, uint64_t round_trip);
   void stacks(int rank, uint32_t number, int how, const std::string& text);
 
   // Asks for the stacks of a rank, or of all (-1), for whoever takes the notices. Returns the number that

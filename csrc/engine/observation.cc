@@ -43,19 +43,17 @@ void Engine::make_inspector(const hvd_knobs& knobs, std::vector<PeerName> peers)
 // On the watch's thread.
 Watch::Hooks Engine::hooks() {
   Watch::Hooks hooks;
-  if (rank_ != 0) hooks.progress = [this] { return progress(); };
-  hooks.received = [this](int rank, wire::Message& message) {
+  if (rank_ != 0) hooks.own_progress = [this] { return progress(); };
+  hooks.progress = [this](int rank, const wire::Progress& progress) { inspector_->progress(rank, progress); };
+  hooks.received = [this](int rank, const wire::Message& message) {
     if (message.type == wire::MessageType::kDump && rank_ != 0) stacks_.ask(message.id, message.text);
-    if (!inspector_) return;
-    if (message.type == wire::MessageType::kProgress) inspector_->progress(rank, message.progress);
-    if (message.type == wire::MessageType::kStacks)
+    if (message.type == wire::MessageType::kStacks && inspector_)
       inspector_->stacks(rank, message.id, message.how, message.text);
   };
-  hooks.clock = [this](int rank, int64_t offset, uint64_t round_trip) {
-    if (recorder_.active()) recorder_.clock(rank, offset, round_trip);
-    if (inspector_) return inspector_->clock(rank, offset, round_trip);
-    metrics_.rtt_ns.set(round_trip);
-    metrics_.clock_offset_ns.set(static_cast<uint64_t>(offset));
+  hooks.clock = [this](const wire::ClockOffset& root) {
+    if (recorder_.active()) recorder_.clock(0, root.offset, root.round_trip);
+    metrics_.rtt_ns.set(root.round_trip);
+    metrics_.clock_offset_ns.set(static_cast<uint64_t>(root.offset));
   };
   return hooks;
 }
@@ -110,8 +108,7 @@ std::vector<Summary> Engine::summaries() {
   Summary own;
   own.progress = progress();
   own.heard = std::chrono::steady_clock::now();
-  own.rtt_ns = metrics_.rtt_ns.value();
-  own.clock_offset_ns = static_cast<int64_t>(metrics_.clock_offset_ns.value());
+  own.progress.root = {static_cast<int64_t>(metrics_.clock_offset_ns.value()), metrics_.rtt_ns.value(), true};
   return {own};
 }
 

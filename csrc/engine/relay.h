@@ -35,7 +35,7 @@ class Relay : public Hub {
 
 // What fails if the rank above is gone and nobody says why.
 Status lost_above(int rank);
-// The watch of rank 0 knows better why a rank is gone; so long it is given to say so.
-constexpr std::chrono::milliseconds kWatchSpeaksFirst{3000};
+// The watch, which has a connection to it, too, knows better why; so long it is given to say so.
+constexpr std::chrono::milliseconds kWatchSpeaksFirst{1000};
 
 }  // namespace hvd

@@ -10,6 +10,8 @@
 #include <cstdio>
 
 #include "base/thread.h"
+#include "engine/branches.h"
+#include "engine/clock_offset.h"
 #include "wire/messages.h"
 
 namespace hvd {
@@ -21,6 +23,8 @@ namespace {
 // A process of this host that is not stopped, but silent, gets no processor: there are too many others. One
 // elsewhere that has never been heard of may still be starting. They are given so many times as long.
 constexpr int kPatience = 10;
+
+constexpr std::chrono::milliseconds kLast{200};
 
 // When something came last on a TCP connection; long ago on any other. The kernel tells, so it does not
 // matter when it is read.
@@ -41,14 +45,20 @@ int64_t nanoseconds() {
 
 // Six heartbeats in the shorter time allowed; a peer is given up at three quarters of its own, so that
 // noticing it, which may take one more interval, stays within that.
-Watch::Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort, Hooks hooks)
-    : watched_(std::move(watched)),
+Watch::Watch(int rank, const std::vector<int>& parents, std::vector<Watched> watched, Timeouts timeouts,
+             AbortSignal* abort, Hooks hooks)
+    : rank_(rank),
+      above_(parents[static_cast<size_t>(rank)]),
+      watched_(std::move(watched)),
       limit_here_(timeouts.here * 3 / 4),
       limit_elsewhere_(timeouts.elsewhere * 3 / 4),
       interval_(std::min(timeouts.here, timeouts.elsewhere) / 6),
       last_tick_(Clock::now()),
       abort_(abort),
       hooks_(std::move(hooks)) {
+  for (int to = 0; to < static_cast<int>(parents.size()); ++to)
+    next_hops_.push_back(next_hop(rank, to, parents));
+  root_.known = rank == 0;
   for (Watched& peer : watched_) peer.heard = last_tick_;
 }
 
@@ -62,19 +72,15 @@ Watch::~Watch() {
 }
 
 void Watch::run() {
-  bool spread = false;
   std::vector<pollfd> polled;
   Clock::time_point next_tick = Clock::now();
   for (;;) {
-    if (abort_->raised() && !spread) {
-      spread_abort();
-      spread = true;
-    }
+    if (abort_->raised()) spread(abort_->reason());
     if (Clock::now() >= next_tick) {
       tick();
       next_tick = Clock::now() + std::chrono::duration_cast<Clock::duration>(interval_);
     }
-    polled.assign({{stop_.fd(), POLLIN, 0}, {spread ? -1 : abort_->fd(), POLLIN, 0}});
+    polled.assign({{stop_.fd(), POLLIN, 0}, {spread_ ? -1 : abort_->fd(), POLLIN, 0}});
     const size_t first = polled.size() + 1;
     polled.push_back({wake_.fd(), POLLIN, 0});
     for (Watched& peer : watched_) {
@@ -85,8 +91,8 @@ void Watch::run() {
     auto wait = std::chrono::duration_cast<std::chrono::milliseconds>(next_tick - Clock::now()).count() + 1;
     if (poll(polled.data(), polled.size(), static_cast<int>(wait > 0 ? wait : 0)) < 0) continue;
     if (polled[0].revents != 0) {
-      if (abort_->raised() && !spread) spread_abort();
-      return;
+      if (abort_->raised()) spread(abort_->reason());
+      return flush_last();
     }
     if (polled[first - 1].revents != 0) send_posted();
     for (size_t i = 0; i < watched_.size(); ++i) {
@@ -107,15 +113,13 @@ void Watch::tick() {
   Clock::time_point now = Clock::now();
   bool was_asleep = now - last_tick_ > 2 * interval_;
   last_tick_ = now;
-  std::vector<uint8_t> progress;
-  if (hooks_.progress) progress = wire::encode_progress(hooks_.progress());
   for (Watched& peer : watched_) {
     if (peer.gone) continue;
     listen(peer);
     if (peer.gone) continue;
     if (!peer.channel.has_unsent()) {
-      peer.channel.send(wire::encode_clock({nanoseconds(), peer.last.sent, peer.last.arrived}));
-      if (!progress.empty()) peer.channel.send(progress);
+      peer.channel.send(wire::encode_clock({nanoseconds(), peer.last.sent, peer.last.arrived, root_}));
+      if (is_above(peer)) send_progress(peer);
     }
     peer.heard = was_asleep ? now : std::max(peer.heard, last_arrival(peer.control));
     std::chrono::duration<double> silence = now - peer.heard;
@@ -125,9 +129,9 @@ void Watch::tick() {
     if (excused && silence < kPatience * limit_here_) continue;
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%.1f", silence.count());
-    abort_->raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
-                                  peer.peer.describe_state() + ".")
-                      .blame(peer.peer.rank(), true));
+    raise(Status::unknown(peer.peer.name() + " has been silent for " + seconds + " s" +
+                          peer.peer.describe_state() + ".")
+              .blame(peer.peer.rank(), true));
   }
 }
 
@@ -141,48 +145,87 @@ void Watch::listen(Watched& peer) {
       case wire::Channel::Received::kClosed:
         return lost(peer);
       case wire::Channel::Received::kForged:
-        abort_->raise(wire::forged("the liveness connection to " + peer.peer.name()));
-        // It may still hear the reason.
-        peer.channel.send(wire::encode_abort(abort_->reason()));
+        raise(wire::forged("the liveness connection to " + peer.peer.name()));  // it may still hear that
         peer.gone = true;
         return;
       case wire::Channel::Received::kFrame: {
         peer.heard = Clock::now();
         peer.met = true;
+        if (relay(peer, data, size)) continue;
         wire::Message message;
         if (!wire::decode(data, size, &message)) return lost(peer);
-        if (message.type == wire::MessageType::kAbort)
-          abort_->raise(Status::unknown(message.text).blame(message.culprit, message.silent));
         received(peer, message);
       }
     }
   }
 }
 
-// The four times of two messages that crossed: what the clocks differ by, if both took equally long.
 void Watch::received(Watched& peer, wire::Message& message) {
   switch (message.type) {
+    case wire::MessageType::kAbort:
+      return raise(Status::unknown(message.text).blame(message.culprit, message.silent));
     case wire::MessageType::kClock: {
       const int64_t now = nanoseconds();
-      const wire::Clock& clock = message.clock;
-      if (clock.arrived != 0 && hooks_.clock) {
-        const int64_t there = clock.arrived - clock.last, back = clock.sent - now;
-        const int64_t round_trip = (now - clock.last) - (clock.sent - clock.arrived);
-        if (round_trip >= 0)
-          hooks_.clock(peer.peer.rank(), (there + back) / 2, static_cast<uint64_t>(round_trip));
+      const wire::ClockOffset root = beyond(neighbour_offset(message.clock, now), message.clock.root);
+      if (is_above(peer) && root.known) {
+        root_ = root;
+        if (hooks_.clock) hooks_.clock(root);
       }
-      peer.last.sent = clock.sent;
+      peer.last.sent = message.clock.sent;
       peer.last.arrived = now;
       return;
     }
     case wire::MessageType::kProgress:
-    case wire::MessageType::kDump:
-    case wire::MessageType::kStacks:
-      if (hooks_.received) hooks_.received(peer.peer.rank(), message);
+      for (wire::RankProgress& each : message.progress) {
+        const auto rank = static_cast<size_t>(each.rank);
+        if (each.rank < 0 || rank >= next_hops_.size() || next_hops_[rank] != peer.peer.rank()) continue;
+        if (rank_ != 0) {
+          below_.add(std::move(each), Clock::now());
+        } else if (hooks_.progress) {
+          hooks_.progress(each.rank, each.progress);
+        }
+      }
       return;
     default:
       return;
   }
+}
+
+// Takes what was posted, and passes on what is for another rank. False if it is something else, or does not
+// come from where it should.
+bool Watch::relay(const Watched& from, const uint8_t* data, size_t size) {
+  std::vector<int32_t> ranks;
+  const uint8_t* posted = nullptr;
+  size_t posted_size = 0;
+  if (!wire::unwrap(data, size, &ranks, &posted, &posted_size)) return false;
+  if (ranks.size() != 2 || ranks[0] < 0 || static_cast<size_t>(ranks[0]) >= next_hops_.size()) return false;
+  const wire::MessageType type = wire::type_of(data, size);
+  const bool down = type == wire::MessageType::kTo;
+  const bool over_sender = next_hops_[static_cast<size_t>(ranks[0])] == from.peer.rank();
+  if (is_above(from) != down || over_sender == down) return false;
+  const int to = down ? ranks[0] : 0;
+  if (to != rank_) {
+    send_towards(to, wire::wrap(type, ranks, posted, posted_size));
+    return true;
+  }
+  wire::Message message;
+  if (!wire::decode(posted, posted_size, &message)) return false;
+  if (hooks_.received) hooks_.received(ranks[0], message);
+  return true;
+}
+
+void Watch::send_towards(int rank, const std::vector<uint8_t>& frame) {
+  for (Watched& peer : watched_)
+    if (peer.peer.rank() == next_hops_[static_cast<size_t>(rank)] && !peer.gone) peer.channel.send(frame);
+}
+
+void Watch::send_progress(Watched& above) {
+  std::vector<wire::RankProgress> all = below_.take(Clock::now());
+  if (hooks_.own_progress) {
+    all.push_back({rank_, hooks_.own_progress()});
+    all.back().progress.root = root_;
+  }
+  if (!all.empty()) above.channel.send(wire::encode_progress(all));
 }
 
 void Watch::post(int rank, std::vector<uint8_t> frame) {
@@ -200,9 +243,11 @@ void Watch::send_posted() {
     std::lock_guard<std::mutex> lock(posted_mutex_);
     posted.swap(posted_);
   }
-  for (const auto& [rank, frame] : posted)
-    for (Watched& peer : watched_)
-      if (peer.peer.rank() == rank && !peer.gone) peer.channel.send(frame);
+  for (const auto& [rank, frame] : posted) {
+    const auto type = rank == 0 ? wire::MessageType::kFrom : wire::MessageType::kTo;
+    send_towards(rank, wire::wrap(type, {rank == 0 ? rank_ : rank, 1}, frame.data() + sizeof(uint32_t),
+                                  frame.size() - sizeof(uint32_t)));
+  }
 }
 
 void Watch::lost(Watched& peer) {
@@ -211,20 +256,36 @@ void Watch::lost(Watched& peer) {
   if (closing_.load(std::memory_order_acquire)) {
     // At the normal end nobody is left to read this; but ranks that have not heard of a shutdown yet learn
     // who has cut it short. A peer that only closes its end lives on, so its end is not waited for.
-    abort_->raise(Status::unknown("The shutdown of Horovod was cut short: " + peer.peer.name() + " " +
-                                  peer.peer.describe_end(0, "closed its connection") + "."));
-    return;
+    return raise(Status::unknown("The shutdown of Horovod was cut short: " + peer.peer.name() + " " +
+                                 peer.peer.describe_end(0, "closed its connection") + "."));
   }
   constexpr int kMilliseconds = 50;
-  abort_->raise(Status::unknown(peer.peer.name() + " " +
-                                peer.peer.describe_end(kMilliseconds, "closed its connection") + ".")
-                    .blame(peer.peer.rank()));
+  raise(Status::unknown(peer.peer.name() + " " +
+                        peer.peer.describe_end(kMilliseconds, "closed its connection") + ".")
+            .blame(peer.peer.rank()));
 }
 
-void Watch::spread_abort() {
-  const std::vector<uint8_t> frame = wire::encode_abort(abort_->reason());
+// Tells the others first: this process may end as soon as it knows.
+void Watch::raise(Status reason) {
+  if (!abort_->raised()) spread(reason);
+  abort_->raise(std::move(reason));
+}
+
+void Watch::spread(const Status& reason) {
+  if (std::exchange(spread_, true)) return;
+  const std::vector<uint8_t> frame = wire::encode_abort(reason);
   for (Watched& peer : watched_)
     if (!peer.gone) peer.channel.send(frame);
+}
+
+// A connection that ends before the reason has gone out would make this rank the culprit.
+void Watch::flush_last() {
+  const Clock::time_point end = Clock::now() + kLast;
+  for (Watched& peer : watched_)
+    while (spread_ && !peer.gone && peer.channel.has_unsent() && Clock::now() < end) {
+      pollfd room{peer.channel.fd(), POLLOUT, 0};
+      if (poll(&room, 1, kLast.count()) > 0 && !peer.channel.flush()) break;
+    }
 }
 
 }  // namespace hvd

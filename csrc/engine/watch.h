@@ -1,5 +1,5 @@
-// Notices that a peer died or fell silent, and spreads aborts. Rank 0 watches everyone, everyone watches rank
-// 0.
+// Notices that a peer died or fell silent, and spreads aborts. Each rank watches the one above it in the tree
+// and those right below, which watch it. What else ranks and rank 0 tell each other goes the same way.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "base/abort_signal.h"
 #include "base/event.h"
 #include "engine/peer_process.h"
+#include "engine/progress_below.h"
 #include "wire/channel.h"
 #include "wire/messages.h"
 
@@ -39,20 +40,22 @@ class Watch {
 
   // What else the connections carry. Called on the watch's thread, so none may take long.
   struct Hooks {
-    std::function<wire::Progress()> progress;                        // to be sent with every heartbeat
-    std::function<void(int rank, wire::Message& message)> received;  // kProgress, kDump, kStacks
-    // How far the peer's clock is ahead, and how long a message takes to it and back, in nanoseconds.
-    std::function<void(int rank, int64_t offset, uint64_t round_trip)> clock;
+    std::function<wire::Progress()> own_progress;  // to be sent with every heartbeat; not of rank 0
+    std::function<void(int rank, const wire::Progress& progress)> progress;  // rank 0, of all others
+    std::function<void(const wire::ClockOffset& root)> clock;                // others than rank 0
+    std::function<void(int rank, const wire::Message& message)> received;    // what was posted: for or of it
   };
 
-  // Raises `abort` when a watched peer dies or has been silent for too long, and tells all watched peers when
-  // `abort` is raised by anyone.
-  Watch(std::vector<Watched> watched, Timeouts timeouts, AbortSignal* abort, Hooks hooks = {});
+  // `parents`: the rank above each. Raises `abort` when a watched peer dies or has been silent for too long,
+  // and tells all watched peers when `abort` is raised by anyone.
+  Watch(int rank, const std::vector<int>& parents, std::vector<Watched> watched, Timeouts timeouts,
+        AbortSignal* abort, Hooks hooks = {});
   ~Watch();
   // Apart from making it: a hook may need what owns this to know where it is.
   void start();
 
-  // Sends a frame to a rank, from any thread; nothing happens if that is not watched or gone.
+  // Sends a frame on its way to a rank, from any thread: rank 0's to any, others' to rank 0. Nothing happens
+  // if the next one on the way is gone.
   void post(int rank, std::vector<uint8_t> frame);
 
   // From now on a closed connection is the normal end and makes no noise.
@@ -63,15 +66,26 @@ class Watch {
   void tick();
   void listen(Watched& peer);
   void received(Watched& peer, wire::Message& message);
+  bool relay(const Watched& from, const uint8_t* data, size_t size);
+  void send_towards(int rank, const std::vector<uint8_t>& frame);
   void send_posted();
+  void send_progress(Watched& above);
   void lost(Watched& peer);
-  void spread_abort();
+  void raise(Status reason);
+  void spread(const Status& reason);
+  void flush_last();
+  bool is_above(const Watched& peer) const { return rank_ != 0 && peer.peer.rank() == above_; }
 
+  const int rank_, above_;
+  std::vector<int> next_hops_;  // [rank]
   std::vector<Watched> watched_;
   std::chrono::duration<double> limit_here_, limit_elsewhere_, interval_;
   std::chrono::steady_clock::time_point last_tick_;
   AbortSignal* abort_;
   const Hooks hooks_;
+  bool spread_ = false;     // all have been told of the abort
+  wire::ClockOffset root_;  // of rank 0's clock
+  ProgressBelow below_;
   std::mutex posted_mutex_;
   std::vector<std::pair<int, std::vector<uint8_t>>> posted_;
   Event wake_;  // something was posted

@@ -218,12 +218,13 @@ Status take_world(const hvd_world& world, const AbortSignal& abort, Engine::Part
   for (size_t i = 1; i < branches.size(); ++i)
     parts->control_below[i] = take_channel(world.control_fds, world.control_keys, branches[i].rank, parts);
   if (!coordinates) parts->control = take_channel(world.control_fds, world.control_keys, above, parts);
-  for (int i = coordinates ? 1 : 0; i < (coordinates ? world.size : 1); ++i) {
-    const bool connected = coordinates ? parts->parents[static_cast<size_t>(i)] == 0 : above == 0;
-    parts->watched.push_back({PeerProcess(i, world.peers[i]),
-                              take_channel(world.liveness_fds, world.liveness_keys, i, parts),
-                              connected ? world.control_fds[i] : -1});
-  }
+  auto watch = [&](int rank) {
+    parts->watched.push_back({PeerProcess(rank, world.peers[rank]),
+                              take_channel(world.liveness_fds, world.liveness_keys, rank, parts),
+                              world.control_fds[rank]});
+  };
+  if (!coordinates) watch(above);
+  for (size_t i = 1; i < branches.size(); ++i) watch(branches[i].rank);
   Status status = take_transport(world, abort, parts);
   if (!tree) status = Status::invalid("hvd_world.control_parents must lead from every rank to rank 0.");
   if (status.ok()) take_rings(world, branches, parts);

@@ -61,10 +61,16 @@ Message some_message(Random& random) {
                                     MessageType::kDump,  MessageType::kTuning,   MessageType::kVotes};
   const size_t type = 1 + below(random, 12 + std::size(kLater));
   message.type = type <= 12 ? static_cast<MessageType>(type) : kLater[type - 13];
-  message.clock = {static_cast<int64_t>(random()), static_cast<int64_t>(random()), 7};
-  message.progress.steps = random();
-  message.progress.step_ns = random();
-  message.progress.name = some_text(random);
+  const ClockOffset root{static_cast<int64_t>(random()), random(), below(random, 2) == 1};
+  message.clock = {static_cast<int64_t>(random()), static_cast<int64_t>(random()), 7, root};
+  message.progress.resize(below(random, 4));
+  for (RankProgress& each : message.progress) {
+    each.rank = static_cast<int32_t>(random());
+    each.progress.steps = random();
+    each.progress.step_ns = random();
+    each.progress.name = some_text(random);
+    each.progress.root = root;
+  }
   message.how = static_cast<uint8_t>(random());
   message.choices.assign(below(random, 9), static_cast<uint8_t>(random()));
   message.id = static_cast<uint32_t>(random());

@@ -39,7 +39,7 @@ class Watcher {
     std::vector<Watch::Watched> watched;
     watched.push_back({PeerProcess(1, peer), hvd::wire::Channel(pair[0]), control});
     other_end_ = hvd::wire::Channel(pair[1]);
-    watch_ = std::make_unique<Watch>(std::move(watched), timeouts, &abort_);
+    watch_ = std::make_unique<Watch>(0, std::vector<int>{0, 0}, std::move(watched), timeouts, &abort_);
     watch_->start();
   }
   void hears_something() {
@@ -179,13 +179,16 @@ TEST(hooks_are_called_from_start_on) {
   int pair[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   hvd::wire::Channel other_end(pair[1]);
-  CHECK(other_end.send(hvd::wire::encode_dump(1, "why")));
+  const std::vector<uint8_t> question = hvd::wire::encode_dump(1, "why");
+  CHECK(
+      other_end.send(hvd::wire::wrap(hvd::wire::MessageType::kTo, {1, 1}, question.data() + sizeof(uint32_t),
+                                     question.size() - sizeof(uint32_t))));
   std::vector<Watch::Watched> watched;
-  watched.push_back({PeerProcess(1, kElsewhere), hvd::wire::Channel(pair[0])});
+  watched.push_back({PeerProcess(0, kElsewhere), hvd::wire::Channel(pair[0])});
   std::atomic<int> asked{0};
   Watch::Hooks hooks;
-  hooks.received = [&](int, hvd::wire::Message&) { ++asked; };
-  Watch watch(std::move(watched), {kTimeout, kTimeout}, &abort, std::move(hooks));
+  hooks.received = [&](int, const hvd::wire::Message&) { ++asked; };
+  Watch watch(1, std::vector<int>{0, 0}, std::move(watched), {kTimeout, kTimeout}, &abort, std::move(hooks));
   usleep(100'000);
   CHECK(asked == 0);
   watch.start();

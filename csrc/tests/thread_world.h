@@ -21,7 +21,7 @@ struct WorldOptions {
   int transport = HVD_TRANSPORT_SHM;
   std::vector<int32_t> hosts = {};  // of the ranks, for the hierarchical transport
   hvd_knobs knobs = test_knobs();
-  std::vector<int32_t> parents = {};  // of the control connections; none: rank 0 is above all
+  std::vector<int32_t> parents = {};  // of the tree; none: rank 0 is above all
 };
 
 class Rank;
@@ -150,7 +150,7 @@ inline void ThreadWorld::run(const std::function<void(Rank&)>& body) {
   const bool shm = options_.transport == HVD_TRANSPORT_SHM && size_ > 1;
   const std::vector<int32_t> star(n, 0), parents = options_.parents.empty() ? star : options_.parents;
   CHECK(parents.size() == n);
-  auto control = tree(parents), liveness = tree(star);
+  auto control = tree(parents), liveness = tree(parents);
   auto mesh = tcp ? pairs() : std::vector<std::vector<int>>(n);
   const std::vector<int32_t> hosts = hierarchical ? options_.hosts : std::vector<int32_t>(n, 0);
   CHECK(hosts.size() == n);

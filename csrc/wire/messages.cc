@@ -49,11 +49,19 @@ void pass_operation(Way& way, AnyOperation& operation) {
   });
 }
 
+template <typename Way, typename AnyOffset>
+void pass_offset(Way& way, AnyOffset& root) {
+  way.number(root.offset);
+  way.number(root.round_trip);
+  way.limited(root.known, 1);
+}
+
 template <typename Way, typename AnyClock>
 void pass_clock(Way& way, AnyClock& clock) {
   way.number(clock.sent);
   way.number(clock.last);
   way.number(clock.arrived);
+  pass_offset(way, clock.root);
 }
 
 template <typename Way, typename AnyProgress>
@@ -63,6 +71,19 @@ void pass_progress(Way& way, AnyProgress& progress) {
                        &progress.running_ns, &progress.idle_ns, &progress.step_ns})
     way.number(*number);
   way.text(progress.name);
+  pass_offset(way, progress.root);
+}
+
+// A rank's, without a name.
+constexpr size_t kLeastProgress =
+    sizeof(int32_t) + 11 * sizeof(uint64_t) + sizeof(uint32_t) + 2 * sizeof(uint64_t) + 1;
+
+template <typename Way, typename AnyList>
+void pass_progress_of_ranks(Way& way, AnyList& ranks) {
+  way.list(ranks, kLeastProgress, [&](auto& each) {
+    way.number(each.rank);
+    pass_progress(way, each.progress);
+  });
 }
 
 template <typename Way, typename AnyVote>
@@ -99,7 +120,7 @@ void pass_message(Way& way, AnyMessage& message) {
     case MessageType::kClock:
       return pass_clock(way, message.clock);
     case MessageType::kProgress:
-      return pass_progress(way, message.progress);
+      return pass_progress_of_ranks(way, message.progress);
     case MessageType::kDump:
       way.number(message.id);
       return way.text(message.text);
@@ -168,8 +189,8 @@ std::vector<uint8_t> encode_clock(const Clock& clock) {
   return frame(MessageType::kClock, [&](Writer& out) { pass_clock(out, clock); });
 }
 
-std::vector<uint8_t> encode_progress(const Progress& progress) {
-  return frame(MessageType::kProgress, [&](Writer& out) { pass_progress(out, progress); });
+std::vector<uint8_t> encode_progress(const std::vector<RankProgress>& progress) {
+  return frame(MessageType::kProgress, [&](Writer& out) { pass_progress_of_ranks(out, progress); });
 }
 
 std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason) {

@@ -36,11 +36,19 @@ enum class MessageType : uint8_t {
   kHeartbeat = 11,
   kAbort = 12,  // text, the rank at fault or -1, whether it was silent
   kClock = 20,  // Clock: a sign of life, too
-  // of the liveness connections, to rank 0
-  kProgress = 21,  // Progress
-  kStacks = 22,    // id, how, text: the answer to kDump
-  // of the liveness connections, from rank 0
+  // of the liveness connections, up
+  kProgress = 21,  // progress, of the sender and of ranks below it
+  // of the liveness connections, in kFrom, from any rank to rank 0
+  kStacks = 22,  // id, how, text: the answer to kDump
+  // of the liveness connections, in kTo, from rank 0 to any rank
   kDump = 23,  // id, text: tell where your threads are; the text is why
+};
+
+// How far another clock is ahead, in nanoseconds: at most half the round trip more or less.
+struct ClockOffset {
+  int64_t offset = 0;
+  uint64_t round_trip = 0;
+  bool known = false;
 };
 
 // Nanoseconds, each of the clock of who took the time.
@@ -48,6 +56,7 @@ struct Clock {
   int64_t sent = 0;     // when this message was
   int64_t last = 0;     // when the peer sent the last one that arrived here
   int64_t arrived = 0;  // when that was; 0: none has
+  ClockOffset root;     // of rank 0's clock, as the sender knows it
 };
 
 // How far a rank has come.
@@ -58,6 +67,12 @@ struct Progress {
   uint64_t idle_ns = 0;     // so long ago
   uint64_t step_ns = 0;     // the last step took
   std::string name;         // of its latest operation
+  ClockOffset root;         // of rank 0's clock
+};
+
+struct RankProgress {
+  int32_t rank = 0;
+  Progress progress;
 };
 
 struct TensorInfo {
@@ -129,7 +144,7 @@ struct Message {
   Request request;
   Operation operation;
   Clock clock;
-  Progress progress;
+  std::vector<RankProgress> progress;
   uint8_t how = 0;
   std::vector<uint8_t> choices;
   std::vector<Vote> votes;
@@ -144,7 +159,7 @@ std::vector<uint8_t> encode_simple(MessageType type);
 std::vector<uint8_t> encode_id(MessageType type, uint32_t id);
 std::vector<uint8_t> encode_text(MessageType type, const std::string& text);
 std::vector<uint8_t> encode_clock(const Clock& clock);
-std::vector<uint8_t> encode_progress(const Progress& progress);
+std::vector<uint8_t> encode_progress(const std::vector<RankProgress>& progress);
 std::vector<uint8_t> encode_dump(uint32_t id, const std::string& reason);
 std::vector<uint8_t> encode_stacks(uint32_t id, uint8_t how, const std::string& text);
 std::vector<uint8_t> encode_tuning(const std::vector<uint8_t>& choices);

@@ -30,8 +30,8 @@ BUSY = 1.0  # more, because this machine has all hosts
 class Running:
     """Six ranks on three hosts in the middle of their work."""
 
-    def __init__(self, hosts: Hosts, lag: Lag, numbers: int, log: Path) -> None:
-        where = ["-np", "6", "-H", "host1:2,host2:2,host3:2", "--event-log", str(log)]
+    def __init__(self, hosts: Hosts, lag: Lag, numbers: int, log: Path, *flags: str) -> None:
+        where = ["-np", "6", "-H", "host1:2,host2:2,host3:2", "--event-log", str(log), *flags]
         self._lag = lag
         self.log = log
         self.job = ClusterJob(hosts, *where, PYTHON, RANK, "loop", str(numbers))
@@ -86,6 +86,19 @@ def test_killed_rank(running: Running, victim: int) -> None:
     cause = f"rank {victim} on host{victim // 2 + 1} failed first: it was ended by signal 9 (SIGKILL)"
     assert f"horovodrun: {cause}" in result.stderr
     assert f"Process name: {victim}" in result.stderr.splitlines()[-2]
+
+
+def test_stopped_leader_is_named_by_all(hosts: Hosts, lag: Lag, tmp_path: Path) -> None:
+    # Rank 3, of its host, knows and ends seconds before the others, which lose their connections to it in the
+    # middle of an operation.
+    running = Running(hosts, lag, 8 << 20, tmp_path / "events.jsonl", "--grace-period", "14")
+    since = time.monotonic()
+    os.kill(running.pids[2], signal.SIGSTOP)
+    result = running.job.finish()
+    after = running.raised_after(result.stdout, since)
+    assert sorted(after) == [0, 1, 3, 4, 5] and max(after.values()) < ON_SILENCE + running.allowance(since)
+    assert after[3] < 4 + running.allowance(since)
+    assert len(re.findall(r":raised [\d.]+ rank 2 \(host host2, pid \d+\) has been silent", result.stdout)) == 5
 
 
 def test_traceback_of_the_culprit_is_last(hosts: Hosts) -> None:

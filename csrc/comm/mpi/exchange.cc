@@ -1,6 +1,5 @@
 #include "comm/mpi/exchange.h"
 
-#include <poll.h>
 #include <time.h>
 
 #include <algorithm>
@@ -16,8 +15,6 @@ constexpr int kLooks = 200;
 constexpr long kNapNanoseconds = 20'000;
 constexpr int kNaps = 500;
 constexpr long kSleepNanoseconds = 500'000;
-// A peer's death is also reported through the abort signal, with a better text: worth a moment's patience.
-constexpr int kGraceMilliseconds = 500;
 
 void wait(int looks) {
   if (looks < kLooks) return;
@@ -112,10 +109,8 @@ bool MpiExchange::complete(MpiMessage& message, int world_rank) {
 bool MpiExchange::check(int code, int world_rank) {
   if (code == 0) return true;
   if (!failure_.ok()) return false;
-  pollfd signal = {abort_.fd(), POLLIN, 0};
-  poll(&signal, 1, kGraceMilliseconds);
   const std::string rank = "rank " + std::to_string(world_rank);
-  failure_ = abort_.raised()
+  failure_ = abort_.raised_within(abort_.patience())
                  ? abort_.reason()
                  : Status::unknown("MPI could not exchange data with " + rank + " during a collective (" +
                                    calls_.describe(code) + "); see the output of " + rank)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -22,8 +23,7 @@ constexpr size_t kVectors = 64;
 // were not.
 constexpr int kFewestLooks = 4, kMostLooks = 64;
 constexpr int kSliceMilliseconds = 200;
-// A peer's death is also reported through the abort signal, with a better text: worth a moment's patience.
-constexpr int kGraceMilliseconds = 100;
+constexpr std::chrono::milliseconds kMoment{100};
 
 // The memory of the transfer's next burst. Returns the number of vectors.
 size_t vectors_of(const Transfer& transfer, iovec* vectors) {
@@ -244,9 +244,8 @@ void TcpExchange::wait(int milliseconds) {
 }
 
 void TcpExchange::fail(const Connection& connection, size_t stream, int error) {
-  pollfd signal = {abort_.fd(), POLLIN, 0};
-  poll(&signal, 1, kGraceMilliseconds);
-  if (abort_.raised()) {
+  const bool wrong = error == EBADMSG || connection.end(stream).fd < 0;  // nobody knows that better
+  if (abort_.raised_within(wrong ? kMoment : abort_.patience())) {
     failure_ = abort_.reason();
     return;
   }

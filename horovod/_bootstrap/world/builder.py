@@ -30,7 +30,7 @@ from horovod._net.listener import Crowd, Listener
 from horovod.errors import HorovodInternalError
 
 CONTROL, LIVENESS = "control", "liveness"
-# Among ranks of one host when there are others: brings the memory, then closes
+# From a rank to the first one of its host: brings the memory, then closes
 _NEIGHBOUR = "neighbour"
 _TURN_SECONDS = 0.5
 _LATE_SECONDS = 0.5  # a wake-up this late means that this process itself was stopped
@@ -240,7 +240,7 @@ class Builder:
 
     def _meet_on_host(self, info: Message, shm_bytes: Callable[[int], Sequence[int]], must: bool) -> str:
         """Brings the ranks of each host together at the first of them, which offers the memory to
-        share; if there is only one host, also the control connections are made here.
+        share; if there is only one host, also the control and liveness connections are made here.
 
         Returns the transport that this allows: "shm" if there is only one host, "hierarchical" if
         the ranks of each host share memory, else "tcp". The launcher's names decide who is on the
@@ -253,21 +253,27 @@ class Builder:
         self.local_ranks, first = set(local), local[0]
         whole = len(local) == self._size
         sizes = shm_bytes(len(local)) if len(local) > 1 else ()
-        # The first of these links brings the memory.
-        links = [(LIVENESS if whole else _NEIGHBOUR, first)]
-        if whole:
-            links.append((CONTROL, self.parents[self._rank]))
-        expected = [(links[0][0], rank) for rank in local[1:]] if self._rank == first else []
-        if whole:
-            expected += [(CONTROL, rank) for rank in local[1:] if self.parents[rank] == self._rank]
+
+        def links_of(rank: int) -> list[tuple[str, int]]:
+            """To lower ranks; the first of them brings the memory."""
+            above = self.parents[rank]
+            if not whole:
+                return [(_NEIGHBOUR, first)]
+            near = [(LIVENESS, above), (CONTROL, above)]
+            return near if above == first else [(_NEIGHBOUR, first), *near]
+
+        links = links_of(self._rank)
+        expected = [
+            (kind, rank) for rank in local[1:] for kind, peer in links_of(rank) if peer == self._rank
+        ]
         sock: socket.socket | None = None
         if expected:
             sock = self._offer(info, sizes if self._rank == first else ())
         self._meet(info)
         offers = self.directory
         if sock is not None:
-            # The first one also watches each process, later.
-            count = len(expected) + (len(local) - 1 if self._rank == first else 0)
+            # The processes of those right below are watched, too, later.
+            count = len(expected) + len(neighbours_of(self._rank, self.parents))
             descriptors.require(count, f"the connections of rank {self._rank} to the other ranks of its host")
             self._open_listeners([sock], expected)
         problem = next((each for _, peer in links if (each := str(offers[peer].get("problem", "")))), "")
@@ -278,6 +284,9 @@ class Builder:
             problem = f"{self._name(self._rank)} does not share memory with {self._name(first)} ({problem})"
         problem = str(self._share(HOST, problem=problem)["problem"])
         if whole and not problem:
+            for kind, peer in list(self.links):
+                if kind == _NEIGHBOUR:
+                    self.links.pop((kind, peer)).close()
             return "shm"
         if problem and must:
             raise ValueError(
@@ -360,7 +369,7 @@ class Builder:
         carriers = {"mpi": [], "hierarchical": peers_of(rank, self.hosts)}
         peers = [peer for peer in carriers.get(self.transport, range(size)) if peer != rank]
         wanted = [(kind, peer) for kind in mesh_kinds(self._streams) for peer in peers]
-        wanted += [(LIVENESS, peer) for peer in (range(1, size) if rank == 0 else [0])]
+        wanted += [(LIVENESS, peer) for _, peer in tree]
         descriptors.require(len(tree) + len(wanted), f"the connections of rank {rank} to others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in tree + wanted if peer > rank])
         self._connect_all(tree)
@@ -434,7 +443,8 @@ class Builder:
             if spreading is not None:
                 spreading.send_to(sock, session)
             self.links[kind, peer], self.sessions[kind, peer] = sock, session
-            if sock.family == socket.AF_UNIX and kind != CONTROL and self.memory >= 0:
+            first = self._rank == min(self.local_ranks)
+            if sock.family == socket.AF_UNIX and kind != CONTROL and first and self.memory >= 0:
                 # A peer that has gone meanwhile is the server's to report.
                 with contextlib.suppress(OSError):
                     shared_memory.send(sock, self.memory)

@@ -34,14 +34,12 @@ class World:
     """Connected, authenticated stream sockets, blocking and close-on-exec, owned by the holder of
     this.
 
-    Rank 0 has `size` liveness descriptors, [r] leads to rank r, its own is -1; the others have one,
-    to rank 0. `control_fds` has `size`, that of the rank above (`parents`) and those of the ranks
-    right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size` for each of
-    the `streams`, one stream after the other, own -1; hierarchical: only those that share a lane
-    with this rank are there, `mesh` makes others.
+    `control_fds` and `liveness_fds` have `size`: that of the rank above (`parents`) and those of
+    the ranks right below lead there, the rest is -1. `mesh_fds` (tcp, hierarchical) has `size` for
+    each of the `streams`, one stream after the other, own -1; hierarchical: only those that share a
+    lane with this rank are there, `mesh` makes others.
     `shm_fd` is the memory that all ranks (shm) or those of this host (hierarchical, if more than
-    one) share,
-    otherwise -1.
+    one) share, otherwise -1.
     """
 
     rank: int
@@ -168,10 +166,9 @@ def _take_over(world: World, builder: Builder, encryption: str) -> None:
         return [builder.sessions.get((kind, rank)) for rank in ranks]
 
     everyone = range(world.size)
-    ends = everyone if world.rank == 0 else [0]
     world.parents = builder.parents
-    world.control_fds, world.liveness_fds = descriptors(CONTROL, everyone), descriptors(LIVENESS, ends)
-    world.control_sessions, world.liveness_sessions = sessions(CONTROL, everyone), sessions(LIVENESS, ends)
+    world.control_fds, world.liveness_fds = descriptors(CONTROL, everyone), descriptors(LIVENESS, everyone)
+    world.control_sessions, world.liveness_sessions = sessions(CONTROL, everyone), sessions(LIVENESS, everyone)
     world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
         kinds = mesh_kinds(world.streams)
