@@ -159,8 +159,8 @@ typedef struct hvd_world {
   // wake each other.
   int32_t control_in_memory;
   // The control and liveness connections form a tree: [r] is the rank above r, and 0 of rank 0, the same on
-  // all ranks. control_fds and liveness_fds then have `size` entries, of which those of the rank above and the
-  // ranks right below count. NULL: rank 0 is above all.
+  // all ranks. control_fds and liveness_fds then have `size` entries, of which those of the rank above and
+  // the ranks right below count. NULL: rank 0 is above all.
   const int32_t* control_parents;
   // So many connections carry the data between two ranks, the same number on all of them; 0 is 1. Then
   // [s * size + r] of mesh_fds and mesh_keys is stream s to rank r.

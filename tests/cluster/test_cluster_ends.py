@@ -98,7 +98,8 @@ def test_stopped_leader_is_named_by_all(hosts: Hosts, lag: Lag, tmp_path: Path) 
     after = running.raised_after(result.stdout, since)
     assert sorted(after) == [0, 1, 3, 4, 5] and max(after.values()) < ON_SILENCE + running.allowance(since)
     assert after[3] < 4 + running.allowance(since)
-    assert len(re.findall(r":raised [\d.]+ rank 2 \(host host2, pid \d+\) has been silent", result.stdout)) == 5
+    said = r":raised [\d.]+ rank 2 \(host host2, pid \d+\) has been silent"
+    assert len(re.findall(said, result.stdout)) == 5
 
 
 def test_traceback_of_the_culprit_is_last(hosts: Hosts) -> None:

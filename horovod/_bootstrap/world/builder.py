@@ -263,9 +263,7 @@ class Builder:
             return near if above == first else [(_NEIGHBOUR, first), *near]
 
         links = links_of(self._rank)
-        expected = [
-            (kind, rank) for rank in local[1:] for kind, peer in links_of(rank) if peer == self._rank
-        ]
+        expected = [(kind, rank) for rank in local[1:] for kind, peer in links_of(rank) if peer == self._rank]
         sock: socket.socket | None = None
         if expected:
             sock = self._offer(info, sizes if self._rank == first else ())

@@ -168,7 +168,8 @@ def _take_over(world: World, builder: Builder, encryption: str) -> None:
     everyone = range(world.size)
     world.parents = builder.parents
     world.control_fds, world.liveness_fds = descriptors(CONTROL, everyone), descriptors(LIVENESS, everyone)
-    world.control_sessions, world.liveness_sessions = sessions(CONTROL, everyone), sessions(LIVENESS, everyone)
+    world.control_sessions = sessions(CONTROL, everyone)
+    world.liveness_sessions = sessions(LIVENESS, everyone)
     world.key = builder.key
     if world.transport in ("tcp", "hierarchical"):
         kinds = mesh_kinds(world.streams)
