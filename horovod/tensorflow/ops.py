@@ -236,12 +236,13 @@ def name_of(variables: Sequence[Any]) -> str | None:
     """The name of a broadcast of variables in a graph, made from those of the first and the last.
 
     Not from the names of the tensors that are read from them, which number all reads of a rank; and
-    without the numbers that Keras gives to layers of one kind, as a rank may have more of them.
+    without the numbers that Keras gives to layers of one kind, as a rank may have more of them: also
+    within the names of an optimizer's variables, as in adam/sequential_1_dense_3_kernel_momentum.
     """
     if _executing_eagerly():
         return None
     ends = [variables[0]] if len(variables) == 1 else [variables[0], variables[-1]]
-    paths = [re.sub(r"_\d+(?=/|:|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
+    paths = [re.sub(r"(_\d+)+(?=[_/:]|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
     return "_".join(["HorovodBroadcast", *map(_normalize_name, paths)])
 
 
