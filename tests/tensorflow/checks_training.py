@@ -368,7 +368,7 @@ def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
 
 
 def check_names_of_an_optimizers_variables() -> None:
-    """Keras numbers layers of one kind, and has these numbers within the names of an optimizer's variables."""
+    """Keras has the numbers of layers within them, which differ from rank to rank."""
 
     def made() -> Any:
         model = tf.keras.Sequential([tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
