@@ -52,10 +52,10 @@ def _target(
 ) -> xla_collectives.Target:
     """What names an operation in a compiled function."""
     naming = _naming(op_type, tensors, name, ignore_name_scope)
-    return xla_collectives.Target(naming["name"], _id(process_set))
+    return xla_collectives.Target(naming["name"], number_of(process_set))
 
 
-def _id(process_set: ProcessSet) -> int:
+def number_of(process_set: ProcessSet) -> int:
     """The set's id; InvalidArgumentError, as for all mistakes
     of this rank alone, if it is not registered."""
     try:
@@ -88,7 +88,7 @@ def _allreduce(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAllreduce", [tensor], name, ignore_name_scope),
     )
 
@@ -119,7 +119,7 @@ def _grouped_allreduce(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             stays=stays,
             **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
         )
@@ -139,7 +139,7 @@ def allgather(
         return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
     return library.horovod_allgather(
         tensor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAllgather", [tensor], name, ignore_name_scope),
     )
 
@@ -160,7 +160,7 @@ def grouped_allgather(
     return list(
         library.horovod_grouped_allgather(
             tensors,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedAllgather", tensors, name, ignore_name_scope),
         )
     )
@@ -180,7 +180,7 @@ def broadcast(
     return library.horovod_broadcast(
         tensor,
         root_rank=root_rank,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodBroadcast", [tensor], name, ignore_name_scope),
     )
 
@@ -203,7 +203,7 @@ def grouped_broadcast(
         library.horovod_grouped_broadcast(
             tensors,
             root_rank=root_rank,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
     )
@@ -272,7 +272,7 @@ def alltoall(
         tensor,
         numbers,
         even_splits=splits is None,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAlltoall", [tensor], name, ignore_name_scope),
     )
     return output if splits is None else (output, received)
@@ -299,7 +299,7 @@ def _reducescatter(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodReducescatter", [tensor], name, ignore_name_scope),
     )
 
@@ -326,7 +326,7 @@ def _grouped_reducescatter(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedReducescatter", tensors, name, ignore_name_scope),
         )
     )
@@ -342,4 +342,4 @@ def join() -> Any:
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the set has come here. In a TF1 graph this is an op to run."""
     xla.refuse_if_compiling("hvd.barrier()")
-    return library.horovod_barrier(process_set_id=_id(process_set))
+    return library.horovod_barrier(process_set_id=number_of(process_set))
