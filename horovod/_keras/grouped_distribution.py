@@ -7,6 +7,7 @@ from typing import Any
 
 from horovod._keras.distribution import local_variables
 from horovod.common.distributed_options import DistributedOptions, partition
+from horovod.common.process_sets import is_member
 from horovod.common.steps import kind_named
 
 
@@ -32,8 +33,8 @@ class GroupedDistribution:
             self.add_local(variable)
         results = list(gradients)
         process_set = self.options.process_set
-        size = process_set.size() or 1
-        if not process_set.included() or size == 1:
+        size = (process_set.size() or 1) if is_member(process_set) else 1
+        if size == 1:
             return self._end_step_alone(results, self._kind(variables))
         pending = [i for i, g in enumerate(results) if g is not None and not self.is_reduced(g)]
         for i in pending:

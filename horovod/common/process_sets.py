@@ -96,8 +96,24 @@ def id_of(process_set: ProcessSet) -> int:
     """The id that the engine knows; ValueError if there is none."""
     number = process_set.process_set_id
     if number is None:
-        raise ValueError(f"{process_set} is not registered; pass it to hvd.init() or hvd.add_process_set()")
+        remedy = "pass it to hvd.init() or hvd.add_process_set()"
+        session = sessions.state.session
+        if session is not None and session.elastic and max(process_set.ranks or [0]) >= session.place.size:
+            remedy = (
+                f"the present world of this elastic job has only {session.place.size} rank(s): with --min-np "
+                f"{max(process_set.ranks or [0]) + 1} it waits for more"
+            )
+        raise ValueError(f"{process_set} is not registered; {remedy}")
     return number
+
+
+def is_member(process_set: ProcessSet) -> bool:
+    """Whether this rank is in the set, in the present world; ValueError if there is no such set now.
+
+    In an elastic job that may be another answer in each world, as ranks are given anew.
+    """
+    id_of(process_set)
+    return bool(process_set.included())
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from horovod import _core
 from horovod.common.basics import Average
 from horovod.common.distributed_options import DistributedOptions, checked_groups, partition
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.common.steps import end_step, kind_named
 from horovod.jax import compiled
 from horovod.jax.compression import Compression
@@ -46,7 +46,7 @@ def _reduced(gradients: Any, options: DistributedOptions) -> Any:
     places = [i for i, leaf in enumerate(every) if jnp.result_type(leaf) != jax.dtypes.float0]
     leaves = [every[i] for i in places]
     kind = _kind_of(str(options.name), tuple(jnp.shape(leaf) for leaf in leaves)) if leaves else 0
-    if not options.process_set.included():
+    if not is_member(options.process_set):
         # Nothing runs for it in a compiled program, so nothing tells of steps there.
         if kind and not compiled.is_tracing(leaves):
             end_step(kind)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from horovod.common import distributed_options
 from horovod.common.distributed_options import DistributedOptions, Groups
-from horovod.tensorflow import place_ops, step_ends
+from horovod.tensorflow import ops, place_ops, step_ends
 from horovod.tensorflow.reductions import allreduce, allreduce_dense, divide_by_size, grouped_allreduce
 from horovod.tensorflow.util import _executing_eagerly, device, elastic, tf_variable
 from horovod.tensorflow.xla import compiling, refusal
@@ -77,14 +77,15 @@ class GradientReduction:
     def _where_needed(self, reduce: Callable[[], list[Any]], inputs: list[Any]) -> list[Any]:
         """Without other ranks in the set the gradients stay as they are."""
         process_set = self.options.process_set
+        number = ops.number_of(process_set)
         if not elastic():
             return reduce() if process_set.included() and (process_set.size() or 0) > 1 else inputs
-        number = process_set.process_set_id or 0
         if compiling():  # which can't ask; of all ranks, those of the moment, each is one
             if number != 0:
                 raise refusal("in an elastic job, a process set")
             return reduce()
-        included = tf.equal(place_ops.process_set_included_op(number), 1)
+        # Negative if there is no such set among the ranks of the moment: then size_op() says so.
+        included = tf.not_equal(place_ops.process_set_included_op(number), 0)
         if _executing_eagerly():
             return reduce() if included and place_ops.size_op(number) > 1 else inputs
 

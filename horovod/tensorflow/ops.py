@@ -52,10 +52,10 @@ def _target(
 ) -> xla_collectives.Target:
     """What names an operation in a compiled function."""
     naming = _naming(op_type, tensors, name, ignore_name_scope)
-    return xla_collectives.Target(naming["name"], _id(process_set))
+    return xla_collectives.Target(naming["name"], number_of(process_set))
 
 
-def _id(process_set: ProcessSet) -> int:
+def number_of(process_set: ProcessSet) -> int:
     """The set's id; InvalidArgumentError, as for all mistakes
     of this rank alone, if it is not registered."""
     try:
@@ -88,7 +88,7 @@ def _allreduce(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAllreduce", [tensor], name, ignore_name_scope),
     )
 
@@ -118,7 +118,7 @@ def _grouped_allreduce(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         stays=stays,
         **_naming("HorovodGroupedAllreduce", tensors, name, ignore_name_scope),
     )
@@ -140,7 +140,7 @@ def allgather(
         return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
     return library.horovod_allgather(
         tensor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAllgather", [tensor], name, ignore_name_scope),
     )
 
@@ -161,7 +161,7 @@ def grouped_allgather(
     return list(
         library.horovod_grouped_allgather(
             tensors,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedAllgather", tensors, name, ignore_name_scope),
         )
     )
@@ -181,7 +181,7 @@ def broadcast(
     return library.horovod_broadcast(
         tensor,
         root_rank=root_rank,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodBroadcast", [tensor], name, ignore_name_scope),
     )
 
@@ -204,7 +204,7 @@ def grouped_broadcast(
         library.horovod_grouped_broadcast(
             tensors,
             root_rank=root_rank,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedBroadcast", tensors, name, ignore_name_scope),
         )
     )
@@ -237,12 +237,13 @@ def name_of(variables: Sequence[Any]) -> str | None:
     """The name of a broadcast of variables in a graph, made from those of the first and the last.
 
     Not from the names of the tensors that are read from them, which number all reads of a rank; and
-    without the numbers that Keras gives to layers of one kind, as a rank may have more of them.
+    without the numbers that Keras gives to layers of one kind, as a rank may have more of them: also
+    within the names of an optimizer's variables, as in adam/sequential_1_dense_3_kernel_momentum.
     """
     if _executing_eagerly():
         return None
     ends = [variables[0]] if len(variables) == 1 else [variables[0], variables[-1]]
-    paths = [re.sub(r"_\d+(?=/|:|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
+    paths = [re.sub(r"(_\d+)+(?=[_/:]|$)", "", getattr(variable, "path", variable.name)) for variable in ends]
     return "_".join(["HorovodBroadcast", *map(_normalize_name, paths)])
 
 
@@ -272,7 +273,7 @@ def alltoall(
         tensor,
         numbers,
         even_splits=splits is None,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodAlltoall", [tensor], name, ignore_name_scope),
     )
     return output if splits is None else (output, received)
@@ -299,7 +300,7 @@ def _reducescatter(
         reduce_op=op,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,
-        process_set_id=_id(process_set),
+        process_set_id=number_of(process_set),
         **_naming("HorovodReducescatter", [tensor], name, ignore_name_scope),
     )
 
@@ -326,7 +327,7 @@ def _grouped_reducescatter(
             reduce_op=op,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
-            process_set_id=_id(process_set),
+            process_set_id=number_of(process_set),
             **_naming("HorovodGroupedReducescatter", tensors, name, ignore_name_scope),
         )
     )
@@ -342,4 +343,4 @@ def join() -> Any:
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the set has come here. In a TF1 graph this is an op to run."""
     xla.refuse_if_compiling("hvd.barrier()")
-    return library.horovod_barrier(process_set_id=_id(process_set))
+    return library.horovod_barrier(process_set_id=number_of(process_set))

@@ -18,9 +18,11 @@ from typing import Any
 import torch
 
 from horovod.common.distributed_options import DistributedOptions
+from horovod.common.process_sets import is_member
 from horovod.common.session import state
 from horovod.errors import HorovodInternalError
 from horovod.torch import ops
+from horovod.torch._gradient_kinds import GradientKinds
 from horovod.torch._prepared_allreduce import PreparedAllreduce
 from horovod.torch._zero_gradient import zero_gradient
 from horovod.torch.compression import Compression
@@ -42,9 +44,15 @@ class _Entry:
         self.parameter = parameter
         self.name = name
         self.passes_left = 0
-        self.sparse_dim = 0  # of the last sparse gradient; 0: it was dense
+        self.sparse_dim: int | None = None  # of the last gradient, 0: it was dense; None: there was none yet
         self.bucket: _Bucket
         self.hook: Any = None
+
+    def kind(self) -> int | None:
+        """See GradientKinds: of the gradient that it has, or had last."""
+        sent = (one.gradient for one in self.bucket.sent if one.entry is self)
+        gradient = next(sent, self.parameter.grad)
+        return self.sparse_dim if gradient is None else _sparse_dim(gradient)
 
 
 class _Sent:
@@ -82,6 +90,10 @@ class _Bucket:
     def complete(self) -> bool:
         """Whether every parameter that gets a gradient has it."""
         return not any(entry.passes_left and entry.parameter.requires_grad for entry in self.entries)
+
+
+def _sparse_dim(gradient: torch.Tensor) -> int:
+    return gradient.sparse_dim() if gradient.is_sparse else 0
 
 
 class _Hook:
@@ -150,6 +162,8 @@ class GradientReducer:
         self.failed = False  # a gradient could not be sent, and nobody has cleared up since
         # Of a gradient in the synchronize() that is not through yet: a Ctrl-C may interrupt it.
         self._failure: HorovodInternalError | None = None
+        self._member: bool | None = None  # whether this rank is in the process set; None: not asked yet
+        self._kinds = GradientKinds(options.process_set, may_differ=options.sparse_as_dense)
         weakref.finalize(self, _remove, self._removable).atexit = False
         _reducers.add(self)
         for bucket in buckets:
@@ -165,6 +179,8 @@ class GradientReducer:
             else None
         )
         self._buckets.append(_Bucket(entries, prepared))
+        for entry in entries if len(entries) == 1 or options.sparse_as_dense else ():
+            self._kinds.add(entry)
         self._expect(self._buckets[-1])
 
     @property
@@ -200,7 +216,9 @@ class GradientReducer:
             self._expect(bucket)
 
     def release_engine(self) -> None:
-        """Keeps nothing of the engine, which has ended."""
+        """Keeps nothing of the engine, which has ended: the next one may give this rank another number."""
+        self._member = None
+        self._kinds.restart()
         for bucket in self._buckets:
             if bucket.prepared is not None:
                 bucket.prepared.release()
@@ -234,7 +252,11 @@ class GradientReducer:
                 "a newer hvd.DistributedOptimizer has taken over the parameters of this one; use that"
             )
         self._held, self._held_bytes = [], 0
+        if not self._takes_part():
+            self.restart()
+            return
         try:
+            self._kinds.agree()
             for bucket in self._buckets:
                 if bucket.handle is None and not bucket.landed:
                     if not bucket.sent:
@@ -260,12 +282,20 @@ class GradientReducer:
 
     def combine_loss(self, loss: Any) -> torch.Tensor:
         """The ranks' losses, combined as their gradients are."""
+        if not self._takes_part():
+            return torch.as_tensor(loss).detach()
         return ops.allreduce(
             torch.as_tensor(loss).detach(),
             name=f"{self._buckets[0].entries[0].name}.loss",
             op=self._options.op,
             process_set=self._options.process_set,
         )
+
+    def _takes_part(self) -> bool:
+        """Whether this rank is in the process set; ValueError if the present world has no such set."""
+        if self._member is None:
+            self._member = is_member(self._options.process_set)
+        return self._member
 
     def _expect(self, bucket: _Bucket) -> None:
         """Prepares a bucket for the next backward passes."""
@@ -290,6 +320,8 @@ class GradientReducer:
         """All gradients of a bucket are there: sends them, with
         those held back, or holds them back too."""
         try:
+            if not self._takes_part():
+                return
             self._load(bucket)
             self._held.append(bucket)
             for one in bucket.sent:
@@ -350,10 +382,11 @@ class GradientReducer:
         gradient = parameter.grad
         if gradient is None:
             # Sparse if the last one was, as other ranks have a sparse one then
-            gradient = parameter.grad = zero_gradient(parameter, entry.sparse_dim)
+            gradient = parameter.grad = zero_gradient(parameter, entry.sparse_dim or 0)
+        else:
+            entry.sparse_dim = _sparse_dim(gradient)
         outgoing = gradient
         if gradient.is_sparse:
-            entry.sparse_dim = gradient.sparse_dim()
             if not self._options.sparse_as_dense:
                 return _Sent(entry, gradient, gradient, None)
             outgoing = gradient.to_dense()

@@ -101,22 +101,24 @@ def DistributedOptimizer(
         check_adasum(process_set)
         return _rebuilt(optimizer, _adasum_class, AdasumStep(names, compression), names, options)
     reducer: GradientReducer | None = None
-    # An elastic job may grow: the hooks must be there already.
-    if process_set.included() and (session.elastic or not alone):
-        reducer = GradientReducer(_buckets(names, options), options)
+    # An elastic job may grow, and have this rank in the set in another world: the hooks must be there.
+    if session.elastic or (process_set.included() and not alone):
+        reducer = GradientReducer(_buckets(names, options, session.elastic), options)
     return _rebuilt(optimizer, _reducing_class, reducer, names, options)
 
 
-def _buckets(names: dict[torch.Tensor, str], options: DistributedOptions) -> Buckets:
+def _buckets(names: dict[torch.Tensor, str], options: DistributedOptions, elastic: bool) -> Buckets:
     parameters, groups, process_set = list(names), options.groups, options.process_set
     if isinstance(groups, int):
         # The order must be the same everywhere, and only the names are.
-        order = objects.broadcast_object(
-            [names[parameter] for parameter in parameters],
-            root_rank=(process_set.ranks or [0])[0],
-            name="DistributedOptimizer.groups",
-            process_set=process_set,
-        )
+        order = sorted(names.values())
+        if not elastic:  # where a process that joins would ask others that are long past this
+            order = objects.broadcast_object(
+                [names[parameter] for parameter in parameters],
+                root_rank=(process_set.ranks or [0])[0],
+                name="DistributedOptimizer.groups",
+                process_set=process_set,
+            )
         by_name = {name: parameter for parameter, name in names.items()}
         if set(order) != set(by_name):
             raise ValueError("groups: the ranks' optimizers have parameters of different names")

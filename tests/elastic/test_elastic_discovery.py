@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from runner_util import ENOUGH, Launcher, wait_until
 from util_paths import ROOT
 
 from horovod.runner.elastic import discovery
@@ -21,6 +24,7 @@ from horovod.runner.elastic.discovery import (
     Polling,
     ScriptCall,
 )
+from horovod.runner.elastic.keeper import Keeper
 from horovod.runner.plan.hosts import HostInfo, parse_discovered
 
 
@@ -122,18 +126,74 @@ from horovod.runner.processes import become_subreaper
 become_subreaper()
 polling = Polling(HostDiscoveryScript("(sleep 0.3 &) ; echo a"), 0.05)
 deadline, answers = time.monotonic() + 20, 0
-while answers < 5 or open("/proc/thread-self/children").read():
+while answers < 5 or len(open("/proc/thread-self/children").read().split()) > 1:  # the keeper stays
     answers += polling.turn(time.monotonic()) is not None
     if answers == 5:
         polling._next = None  # no more calls
     assert time.monotonic() < deadline
     time.sleep(0.01)
+polling.close()
+assert not open("/proc/thread-self/children").read()
 """
 
 
 def test_what_scripts_leave_is_reaped() -> None:
     """By the launcher, which is the new parent of what they leave."""
     subprocess.run([sys.executable, "-c", ADOPTER], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+# Leaves something behind at first, and takes long the second time.
+SLOW = """#!/bin/sh
+echo localhost:1
+if mkdir {directory}/left 2> /dev/null; then
+    sleep 1000 > /dev/null 2>&1 &
+else
+    mkdir {directory}/busy
+    sleep 1000
+fi
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_scripts_end_with_the_launcher(tmp_path: Path, number: int) -> None:
+    script = tmp_path / "discover.sh"
+    script.write_text(SLOW.format(directory=tmp_path))
+    script.chmod(0o755)
+    flags = ["-np", "1", "--min-np", "1", "--host-discovery-script", str(script)]
+    launcher = Launcher(*flags, "sleep", "1000")
+    try:
+        wait_until((tmp_path / "busy").exists, ENOUGH, "the script is not called a second time")
+        launcher.process.send_signal(number)
+        wait_until(lambda: not launcher.family(), ENOUGH, "processes are left")
+    finally:
+        launcher.destroy()
+
+
+def test_a_script_does_not_run_if_the_launcher_ends_before_it_is_known(tmp_path: Path) -> None:
+    program = "\n".join(
+        [
+            "import os",
+            "from horovod.runner.elastic.discovery import ScriptCall",
+            f"ScriptCall('touch {tmp_path}/ran', 1, lambda group: print(group, flush=True) or os._exit(0))",
+        ]
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    group = int(subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE).stdout)
+    wait_until(lambda: not psutil.pid_exists(group), ENOUGH, "the script waits")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_keeper_that_was_killed_is_replaced() -> None:
+    keeper = Keeper()
+    sleepers = [subprocess.Popen(["sleep", "1000"], process_group=0) for _ in range(2)]
+    keeper.tell({sleepers[0].pid})
+    assert keeper._process is not None
+    keeper._process.kill()
+    keeper._process.wait()
+    keeper.tell({each.pid for each in sleepers})
+    keeper.close()
+    for each in sleepers:
+        assert each.wait(20) == -signal.SIGKILL
 
 
 def test_polling(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from director import Director, directed
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "program_sets.py"
+MEMBERS = HERE / "program_members.py"
 WORLD = HERE / "program_world.py"
 FAILED_PRECONDITION, UNKNOWN = -2, -4
 
@@ -44,6 +45,40 @@ def test_process_sets_errors_and_timelines_over_worlds(tmp_path: Path) -> None:
         director.finish(survivors)
     names = sorted(path.name for path in tmp_path.glob("timeline*"))
     assert names == ["timeline.generation.1.json", "timeline.generation.2.json"]
+
+
+def test_members_of_an_optimizers_process_set_are_those_of_the_present_world(tmp_path: Path) -> None:
+    with directed(tmp_path, MEMBERS, OMP_NUM_THREADS="1") as director:
+
+        def stand(workers: list[int], generation: int) -> None:
+            director.stands(workers, director.assign(workers))
+            # Ranks 1 and 2 have gradients of 2 and 3; others keep their own.
+            lines = [[value, value, rank, generation] for rank, value in enumerate([1.0, 2.5, 2.5, 4.0])]
+            pairs = list(zip(workers, lines, strict=True))
+            director.until(
+                lambda: all(line in said(director, "gradients", worker) for worker, line in pairs),
+                "gradients",
+            )
+
+        first, second, third, fourth = workers = [director.start(rank, 4) for rank in range(4)]
+        director.enlisted(workers, 0)
+        stand(workers, 1)
+        fifth = director.start()  # makes its optimizer when the others are long past that
+        director.enlisted([fifth], 0)
+        director.workers[first].kill()
+        director.server.worker_ended(first, "was killed")
+        director.enlisted([second, third, fourth], 1)
+        stand([second, third, fourth, fifth], 2)
+        for worker in (second, third):
+            director.workers[worker].kill()
+            director.server.worker_ended(worker, "was killed")
+        left = [fourth, fifth]
+        director.enlisted(left, 2)
+        director.stands(left, director.assign(left))
+        director.until(lambda: all(said(director, "refused", worker) for worker in left), "errors")
+        for worker in left:
+            assert "with --min-np 3 it waits for more" in said(director, "refused", worker)[0]
+            assert director.workers[worker].wait(60) == 0
 
 
 @pytest.mark.parametrize(

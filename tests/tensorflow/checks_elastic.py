@@ -9,6 +9,7 @@ import tensorflow as tf
 from util_expect import raises
 
 import horovod.tensorflow as hvd
+from horovod.common.session import for_query
 
 
 def check_state_of_variables() -> None:
@@ -106,3 +107,26 @@ def check_an_optimizer_that_has_made_no_step() -> None:
     np.testing.assert_array_equal(seed, now)
     with raises(ValueError, "must be built"):
         hvd.elastic.TensorFlowKerasState(keras.Sequential([keras.layers.Dense(1)]))
+
+
+def check_a_process_set_that_is_gone() -> None:
+    """As when an elastic job has shrunk: an error, and not a training alone or with other ranks."""
+    session, members = for_query(), hvd.add_process_set([0])
+    variable = tf.Variable([1.0])
+
+    @tf.function
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * 2.0)
+        return hvd.DistributedGradientTape(tape, process_set=members).gradient(loss, [variable])
+
+    session.elastic = True
+    try:
+        assert step()[0].numpy() == 2.0
+        assert hvd.remove_process_set(members)
+        with raises(tf.errors.InvalidArgumentError, "process set"):
+            step()
+    finally:
+        session.elastic = False
+    with raises(tf.errors.InvalidArgumentError, "not registered"):
+        tf.function(step.python_function)()

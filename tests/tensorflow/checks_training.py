@@ -368,3 +368,27 @@ def check_names_do_not_depend_on_the_rest_of_a_graph() -> None:
     for _ in range(2):
         assert step()[1][2].numpy() == (n + 1) / 2
     assert plain[0].numpy() == 0
+
+
+def check_names_of_an_optimizers_variables() -> None:
+    """Keras has the numbers of layers within them, which differ from rank to rank."""
+
+    def made() -> Any:
+        model = tf.keras.Sequential([tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
+        model.build([None, 2])
+        optimizer = tf.keras.optimizers.Adam()
+        optimizer.build(model.trainable_variables)
+        return optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+
+    for _ in range(hvd.rank()):
+        made()
+    moments = [variable for variable in made() if len(variable.shape)]
+    for variable in moments:
+        variable.assign(tf.fill(variable.shape, float(hvd.rank())))
+
+    @tf.function
+    def from_last() -> None:
+        hvd.broadcast_variables(moments, root_rank=hvd.size() - 1)
+
+    from_last()
+    assert moments and all(np.all(variable.numpy() == hvd.size() - 1) for variable in moments)

@@ -144,6 +144,60 @@ def check_sparse_gradients() -> None:
         assert_same_on_all_ranks(model)
 
 
+def check_one_rank_has_a_sparse_gradient() -> None:
+    """The others can't know that it is sparse, as they have never had one."""
+    first = torch.tensor([0, 1])
+    every: tuple[dict[str, Any], ...] = (
+        {},
+        {"sparse_as_dense": True},
+        {"sparse_as_dense": True, "groups": 1},
+    )
+    for arguments in every:
+        model, optimizer = embedding(**arguments)
+        if hvd.rank() == hvd.size() - 1:
+            model(first).sum().backward()
+        optimizer.step()
+        gradient = model.weight.grad
+        assert gradient is not None and gradient.is_sparse
+        assert torch.allclose(gradient.to_dense()[:2], torch.tensor(1 / hvd.size()))
+        assert_same_on_all_ranks(model)
+
+
+def check_a_sparse_gradient_comes_late() -> None:
+    """In the first step no rank has one, in the next ones another each."""
+    torch.manual_seed(2)
+    linear, late = nn.Linear(2, 2), nn.Embedding(3, 2, sparse=True)
+    frozen = nn.Embedding(3, 2).requires_grad_(False)
+    model = nn.ModuleList([linear, late, frozen])
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    for step in range(3):
+        optimizer.zero_grad()
+        rows = late(torch.tensor([2])) if step == hvd.rank() + 1 else torch.ones(1, 2)
+        linear(rows).sum().backward()
+        optimizer.step()
+        gradient = late.weight.grad
+        assert gradient is not None and gradient.is_sparse == (step > 0)
+        assert bool(gradient.to_dense().any()) == (step > 0)
+        assert_same_on_all_ranks(model)
+
+
+def check_a_gradient_that_is_sparse_on_some_ranks() -> None:
+    model = nn.Embedding(3, 2)
+    named = [("differs", model.weight)]
+    optimizer: Any = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), named)
+    loss: Any = nn.functional.embedding(torch.tensor([0]), model.weight, sparse=hvd.rank() == 0).sum()
+    loss.backward()
+    with raises(hvd.HorovodInternalError, "sparse on some ranks"):
+        optimizer.step()
+    if hvd.rank() != 0:  # what rank 0 has sent, nobody else would answer
+        hvd.sparse_allreduce_async(torch.zeros(3, 2).to_sparse(1), "differs", hvd.Average)()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), named, sparse_as_dense=True
+    )
+    optimizer.step()
+    assert_same_on_all_ranks(model)
+
+
 def check_sparse_in_groups() -> None:
     model, optimizer = embedding()
     other = nn.Parameter(torch.ones(2))

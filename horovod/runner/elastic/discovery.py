@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from horovod import _absent
+from horovod.runner.elastic.keeper import WAITING, Keeper
 from horovod.runner.plan.hosts import HostInfo, parse_discovered
 
 _absent.without_names(__name__)
@@ -57,9 +59,12 @@ class FixedHosts(HostDiscovery):
 
 
 class ScriptCall:
-    """One call of a script, without waiting: step() from time to time, then result()."""
+    """One call of a script, without waiting: step() from time to time, then result().
 
-    def __init__(self, command: str, slots: int) -> None:
+    `tell`: is called with the script's process group before it runs.
+    """
+
+    def __init__(self, command: str, slots: int, tell: Callable[[int], object] = int) -> None:
         self._command = command
         self._slots = slots
         self._deadline = time.monotonic() + LIMIT_SECONDS
@@ -67,9 +72,8 @@ class ScriptCall:
         self._pieces: dict[int, bytearray] = {}
         # A group of its own, so that what it starts can be ended with it.
         self._process = subprocess.Popen(
-            command,
-            shell=True,
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", WAITING, command],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -79,6 +83,10 @@ class ScriptCall:
             os.set_blocking(stream.fileno(), False)
             self._pieces[stream.fileno()] = bytearray()
         self._open = set(self._pieces)
+        tell(self._process.pid)
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as begin:  # it was killed already
+            begin.write(b"\n")
 
     @property
     def descriptors(self) -> list[int]:
@@ -159,6 +167,7 @@ class Polling:
         self._call: ScriptCall | None = None
         self._next: float | None = 0.0  # when to call it
         self._left: set[int] = set()  # process groups of scripts that have ended
+        self._keeper = Keeper()
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -174,7 +183,11 @@ class Polling:
         if self._call is None:
             if self._next is not None and now >= self._next:
                 try:
-                    self._call = ScriptCall(self._script.discovery_script, self._script.slots)
+                    self._call = ScriptCall(
+                        self._script.discovery_script,
+                        self._script.slots,
+                        lambda group: self._keeper.tell({*self._left, group}),
+                    )
                 except OSError as error:
                     self._next = now + self._pause
                     return RuntimeError(f"Failed to execute discovery script: {error.strerror}")
@@ -192,15 +205,19 @@ class Polling:
 
     def _reap(self) -> None:
         """What scripts leave behind becomes this process's child when they end."""
+        if not self._left:
+            return
         for group in list(self._left):
             try:
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG) is not None:
                     pass
             except ChildProcessError:
                 self._left.discard(group)
+        self._keeper.tell(self._left if self._call is None else {*self._left, self._call.group})
 
     def close(self) -> None:
-        """Ends a call that is under way."""
+        """Ends a call that is under way, and what others have left."""
+        self._keeper.close()
         if self._call is not None:
             self._call.end()
             self._call.step(time.monotonic())
