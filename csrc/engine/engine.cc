@@ -63,8 +63,7 @@ Engine::Engine(Parts parts, Log log, std::unique_ptr<AbortSignal> abort)
   if (coordinator_ != nullptr) make_inspector(parts.knobs, std::move(parts.peers));
   const Watch::Timeouts silence{parts.knobs.peer_timeout_seconds, parts.knobs.host_timeout_seconds};
   if (!parts.watched.empty()) {
-    const auto longest = static_cast<int64_t>(1000 * std::max(silence.here, silence.elsewhere));
-    abort_->set_patience(std::chrono::milliseconds(longest));
+    abort_->set_patience(silence.patience());
     watch_ = std::make_unique<Watch>(rank_, parts.parents, std::move(parts.watched), silence, abort_.get(),
                                      hooks());
     watch_->start();

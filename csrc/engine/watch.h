@@ -2,6 +2,7 @@
 // and those right below, which watch it. What else ranks and rank 0 tell each other goes the same way.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -36,6 +37,12 @@ class Watch {
   // fail for some seconds: their death closes the connection, and is noticed at once all the same.
   struct Timeouts {
     double here = 3.0, elsewhere = 10.0;
+    // Until a rank that is silent has been given up, wherever it is; but no longer than a minute, as timeouts
+    // may be so long because nobody is to be given up.
+    std::chrono::milliseconds patience() const {
+      return std::chrono::milliseconds(
+          static_cast<int64_t>(1000 * std::min(std::max(here, elsewhere), 60.0)));
+    }
   };
 
   // What else the connections carry. Called on the watch's thread, so none may take long.

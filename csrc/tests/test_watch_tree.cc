@@ -212,6 +212,13 @@ TEST(the_next_one_on_the_way_to_a_rank) {
   }
 }
 
+TEST(patience_is_as_long_as_a_silence_may_be_but_ends) {
+  using std::chrono::seconds;
+  CHECK(Watch::Timeouts{}.patience() == seconds(10));
+  CHECK((Watch::Timeouts{20, 5}.patience() == seconds(20)));
+  for (double never : {1e7, 1e299}) CHECK((Watch::Timeouts{3, never}.patience() == seconds(60)));
+}
+
 TEST(clocks_add_up_along_the_way) {
   // The neighbour's clock is 1000 ahead; a message takes 10 there and 30 back.
   const hvd::wire::Clock theirs{1500 + 1000, 400, 410 + 1000, {7, 5, true}};

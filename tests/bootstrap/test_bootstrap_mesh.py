@@ -119,6 +119,17 @@ def test_nothing_is_left_open_if_a_rank_does_not_come() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_the_one_that_can_not_be_reached_is_named() -> None:
+    """And not a lower one that has not answered yet."""
+    mesh = Mesh(5, [0, 0, 1, 1, 2, 2], ["127.0.0.1"], KEY, 30, False, 2)
+    found: list[list[Endpoint]] = [[] for _ in range(6)]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            found[0], found[2] = [silent.getsockname()], [gone.getsockname()]
+        with pytest.raises(HorovodInternalError, match=r"rank 5 .* to rank 2 .* \(Connection refused"):
+            mesh.connect([0, 2, 5], lambda own: found, lambda: None)
+
+
 def test_who_has_another_key_is_no_rank_of_this_world() -> None:
     ranks = Ranks([0, 0, 1, 1], [KEY, KEY, KEY, b"x" * 32], timeout=3)
     results = ranks.connect([0, 3])

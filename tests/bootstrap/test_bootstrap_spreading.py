@@ -113,6 +113,19 @@ def test_a_connection_that_is_made_again(selector: selectors.BaseSelector) -> No
             sock.close()
 
 
+def test_one_that_is_made_again_when_it_could_have_been_sent_to(selector: selectors.BaseSelector) -> None:
+    upper, lower = link()
+    spreading = Spreading(selector, "list")
+    spreading.send_to(upper, DOWN)
+    ready = selector.select(0)
+    spreading.forget(upper)  # as another event of the same turn has it
+    upper.close()
+    for key, _ in ready:
+        key.data()
+    assert ready and spreading.through and not selector.get_map()
+    lower.close()
+
+
 def sealed(session: Session, message: dict[str, object]) -> bytes:
     body = encode(message)
     return Sealer(session.send).head(body) + body.content

@@ -16,8 +16,7 @@ constexpr size_t kHeader = sizeof(uint32_t);
 
 }  // namespace
 
-SecureLink::SecureLink(const LinkKeys& keys)
-    : encrypt_(keys.send, true), decrypt_(keys.receive, false), inbox_(kBurst) {}
+SecureLink::SecureLink(const LinkKeys& keys) : encrypt_(keys.send, true), decrypt_(keys.receive, false) {}
 
 bool SecureLink::seal(Transfer& transfer) {
   outbox_.clear();
@@ -55,6 +54,7 @@ ssize_t SecureLink::receive(int fd, Transfer& transfer) {
       errno = EBADMSG;
       return -1;
     }
+    inbox_.resize(kBurst);  // not before: with many hosts most connections have nothing to do
     std::memmove(inbox_.data(), inbox_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;

@@ -368,7 +368,8 @@ class Builder:
         peers = [peer for peer in carriers.get(self.transport, range(size)) if peer != rank]
         wanted = [(kind, peer) for kind in mesh_kinds(self._streams) for peer in peers]
         wanted += [(LIVENESS, peer) for _, peer in tree]
-        descriptors.require(len(tree) + len(wanted), f"the connections of rank {rank} to others")
+        # The processes of those in the tree may be watched, too, later.
+        descriptors.require(2 * len(tree) + len(wanted), f"the connections of rank {rank} to others")
         self._open_listeners(sockets, [(kind, peer) for kind, peer in tree + wanted if peer > rank])
         self._connect_all(tree)
         self._spread()

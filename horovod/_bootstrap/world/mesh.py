@@ -78,17 +78,18 @@ class Mesh:
             descriptors.require(len(wanted), f"the connections of rank {self._rank} for a process set")
             doors = [self._listen(address, opened) for address in self._addresses] if higher else []
             found = gather([door.getsockname()[:2] for door in doors])
-            helpers = self._helpers(selector, doors, higher, {peer: found[peer] for peer in lower}, links)
+            connectors = self._connectors(selector, {peer: found[peer] for peer in lower}, links)
+            helpers = [*self._listeners(selector, doors, higher, links), *connectors.values()]
             for helper in helpers:
                 opened.callback(helper.close)
             deadline = time.monotonic() + self._timeout
             while links.keys() != wanted:
                 check()
                 now = time.monotonic()
-                hopeless = [each for each in helpers if isinstance(each, Connector) and each.gave_up]
+                hopeless = [link for link, connector in connectors.items() if connector.gave_up]
                 if now > deadline or hopeless:
-                    peer, _ = min(wanted - links.keys())
-                    problem = hopeless[0].problem if hopeless else f"no answer for {self._timeout:g} s"
+                    peer, _ = link = min(hopeless or wanted - links.keys())
+                    problem = connectors[link].problem if hopeless else f"no answer for {self._timeout:g} s"
                     raise HorovodInternalError(
                         f"rank {self._rank} could not be connected to rank {peer} for a process set "
                         f"({problem}); check that their hosts can reach each other"
@@ -109,12 +110,11 @@ class Mesh:
         sock.listen(len(self._hosts) * len(self._streams))
         return sock
 
-    def _helpers(
+    def _listeners(
         self,
         selector: selectors.BaseSelector,
         doors: Sequence[socket.socket],
         higher: Sequence[int],
-        found: dict[int, list[Endpoint]],
         links: Links,
     ) -> list[Connector | Listener]:
         """The higher rank connects to the lower one."""
@@ -131,23 +131,29 @@ class Mesh:
                 earlier[0].close()
             links[purposes[purpose]] = sock, session
 
-        def keep(peer: int, stream: int) -> Callable[[socket.socket, Session], None]:
+        expected = {purpose_tag(self._key, purpose): purpose for purpose in purposes}
+        crowd = Crowd(len(purposes))
+        return [Listener(selector, door, self._key, expected, arrived, crowd) for door in doors]
+
+    def _connectors(
+        self, selector: selectors.BaseSelector, found: dict[int, list[Endpoint]], links: Links
+    ) -> dict[tuple[int, int], Connector]:
+        """By peer and stream."""
+
+        def keep(link: tuple[int, int]) -> Callable[[socket.socket, Session], None]:
             def on_open(sock: socket.socket, session: Session) -> None:
-                links[peer, stream] = sock, session
+                links[link] = sock, session
 
             return on_open
 
-        expected = {purpose_tag(self._key, purpose): purpose for purpose in purposes}
-        crowd = Crowd(len(purposes))
-        helpers: list[Connector | Listener] = [
-            Listener(selector, door, self._key, expected, arrived, crowd) for door in doors
-        ]
+        connectors: dict[tuple[int, int], Connector] = {}
         for peer, endpoints in found.items():
             targets = [(family_of(host), (host, port)) for host, port in elsewhere(endpoints)]
             for stream in self._streams:
                 purpose = f"later mesh.{stream}|{self._rank}|{peer}"
-                helpers.append(Connector(selector, self._key, purpose, targets, keep(peer, stream)))
-        return helpers
+                on_open = keep((peer, stream))
+                connectors[peer, stream] = Connector(selector, self._key, purpose, targets, on_open)
+        return connectors
 
 
 def _close(links: Links) -> None:

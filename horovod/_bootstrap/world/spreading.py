@@ -91,6 +91,8 @@ class Spreading:
             self.send_to(sock, session)
 
     def _send(self, sock: socket.socket) -> None:
+        if sock not in self._unsent:
+            return  # forgotten earlier in the same turn of the loop
         try:
             left = self._unsent[sock] = self._unsent[sock][sock.send(self._unsent[sock]) :]
         except BlockingIOError:
