@@ -15,7 +15,7 @@ import torch
 from horovod import _core
 from horovod.common.basics import Max
 from horovod.common.process_sets import ProcessSet
-from horovod.common.session import engine_error
+from horovod.common.session import engine_error, for_collective
 from horovod.errors import HorovodInternalError
 from horovod.torch import ops
 
@@ -44,6 +44,7 @@ class GradientKinds:
         self._may_differ = may_differ
         self._all: list[Entry] = []
         self._unknown: list[Entry] = []  # no rank has had a gradient
+        self._joins = 0
         # Kept here, so that a Ctrl-C during the wait leaves it to the next call.
         self._asked: tuple[int, list[Entry]] | None = None
 
@@ -61,6 +62,10 @@ class GradientKinds:
 
         HorovodInternalError, on all ranks, if they have seen different kinds.
         """
+        joins = for_collective().joins
+        if joins != self._joins:  # a rank that had joined does not know what the others told each other
+            self._joins = joins
+            self.restart()
         if not self._unknown:
             return
         if self._asked is None:
