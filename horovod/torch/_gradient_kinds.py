@@ -18,6 +18,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.session import engine_error, for_collective
 from horovod.errors import HorovodInternalError
 from horovod.torch import ops
+from horovod.torch._zero_gradient import keep
 
 _NONE = -(1 << 32)  # less than any kind
 
@@ -56,6 +57,12 @@ class GradientKinds:
         """Among other ranks: some of them may have had no gradients yet."""
         self._unknown = list(self._all)
         self._asked = None
+
+    def zeroed(self) -> None:
+        """Gradients that were made because there was none are kept if they are not None now."""
+        for entry in self._unknown:
+            if entry.parameter.grad is not None:
+                keep(entry.parameter.grad)
 
     def agree(self) -> None:
         """Gives entries without a gradient the kind that other ranks have seen.

@@ -24,7 +24,7 @@ from horovod.errors import HorovodInternalError
 from horovod.torch import ops
 from horovod.torch._gradient_kinds import GradientKinds
 from horovod.torch._prepared_allreduce import PreparedAllreduce
-from horovod.torch._zero_gradient import zero_gradient
+from horovod.torch._zero_gradient import is_filler, zero_gradient
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -52,7 +52,9 @@ class _Entry:
         """See GradientKinds: of the gradient that it has, or had last."""
         sent = (one.gradient for one in self.bucket.sent if one.entry is self)
         gradient = next(sent, self.parameter.grad)
-        return self.sparse_dim if gradient is None else _sparse_dim(gradient)
+        if gradient is None or is_filler(gradient):
+            return self.sparse_dim
+        return _sparse_dim(gradient)
 
 
 class _Sent:
@@ -200,6 +202,10 @@ class GradientReducer:
         for bucket in self._buckets:
             if not bucket.sent:
                 self._expect(bucket)
+
+    def zeroed(self) -> None:
+        """The gradients are zeros now, or None."""
+        self._kinds.zeroed()
 
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or
@@ -390,6 +396,9 @@ class GradientReducer:
         if gradient is None:
             # Sparse if the last one was, as other ranks have a sparse one then
             gradient = parameter.grad = zero_gradient(parameter, entry.sparse_dim or 0)
+        elif is_filler(gradient):
+            if entry.sparse_dim:
+                gradient = parameter.grad = gradient.to_sparse(entry.sparse_dim)
         else:
             entry.sparse_dim = _sparse_dim(gradient)
         outgoing = gradient
