@@ -87,7 +87,10 @@ def join(device: int = -1) -> int:
     Averages still divide by the number of all ranks. Returns the rank that joined last. `device` is
     accepted for compatibility.
     """
-    return for_collective().run(_core.JOIN, b"join.noname", 0)
+    session = for_collective()
+    last = session.run(_core.JOIN, b"join.noname", 0)
+    session.joins += 1
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -111,7 +111,9 @@ def is_member(process_set: ProcessSet) -> bool:
     """Whether this rank is in the set, in the present world; ValueError if there is no such set now.
 
     In an elastic job that may be another answer in each world, as ranks are given anew.
+    HorovodInternalError between two worlds: "no" would be taken for "train alone".
     """
+    sessions.for_collective()
     id_of(process_set)
     return bool(process_set.included())
 

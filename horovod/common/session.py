@@ -81,6 +81,7 @@ class Session:
         self.process_sets: list[ProcessSet] = []
         self.adding = threading.Lock()  # a process set, or the connections that it needs
         self.mesh = mesh  # of several hosts
+        self.joins = 0  # how often all ranks have called join()
         self._key = key  # of this world
         self.seals = Seals(self.derived_key("objects"), place.rank)
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from horovod.common import distributed_options
 from horovod.common.distributed_options import DistributedOptions, Groups
+from horovod.common.session import state
 from horovod.tensorflow import ops, place_ops, step_ends
 from horovod.tensorflow.reductions import allreduce, allreduce_dense, divide_by_size, grouped_allreduce
 from horovod.tensorflow.util import _executing_eagerly, device, elastic, tf_variable
@@ -79,6 +80,8 @@ class GradientReduction:
         process_set = self.options.process_set
         number = ops.number_of(process_set)
         if not elastic():
+            if state.session is None:  # nobody knows yet who is in it, and the operation says so
+                return reduce()
             return reduce() if process_set.included() and (process_set.size() or 0) > 1 else inputs
         if compiling():  # which can't ask; of all ranks, those of the moment, each is one
             if number != 0:

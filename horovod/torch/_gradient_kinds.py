@@ -15,9 +15,10 @@ import torch
 from horovod import _core
 from horovod.common.basics import Max
 from horovod.common.process_sets import ProcessSet
-from horovod.common.session import engine_error
+from horovod.common.session import engine_error, for_collective
 from horovod.errors import HorovodInternalError
 from horovod.torch import ops
+from horovod.torch._zero_gradient import keep
 
 _NONE = -(1 << 32)  # less than any kind
 
@@ -44,6 +45,7 @@ class GradientKinds:
         self._may_differ = may_differ
         self._all: list[Entry] = []
         self._unknown: list[Entry] = []  # no rank has had a gradient
+        self._joins = 0
         # Kept here, so that a Ctrl-C during the wait leaves it to the next call.
         self._asked: tuple[int, list[Entry]] | None = None
 
@@ -56,11 +58,21 @@ class GradientKinds:
         self._unknown = list(self._all)
         self._asked = None
 
+    def zeroed(self) -> None:
+        """Gradients that were made because there was none are kept if they are not None now."""
+        for entry in self._unknown:
+            if entry.parameter.grad is not None:
+                keep(entry.parameter.grad)
+
     def agree(self) -> None:
         """Gives entries without a gradient the kind that other ranks have seen.
 
         HorovodInternalError, on all ranks, if they have seen different kinds.
         """
+        joins = for_collective().joins
+        if joins != self._joins:  # a rank that had joined does not know what the others told each other
+            self._joins = joins
+            self.restart()
         if not self._unknown:
             return
         if self._asked is None:

@@ -24,7 +24,7 @@ from horovod.errors import HorovodInternalError
 from horovod.torch import ops
 from horovod.torch._gradient_kinds import GradientKinds
 from horovod.torch._prepared_allreduce import PreparedAllreduce
-from horovod.torch._zero_gradient import zero_gradient
+from horovod.torch._zero_gradient import is_filler, zero_gradient
 from horovod.torch.compression import Compression
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -52,7 +52,9 @@ class _Entry:
         """See GradientKinds: of the gradient that it has, or had last."""
         sent = (one.gradient for one in self.bucket.sent if one.entry is self)
         gradient = next(sent, self.parameter.grad)
-        return self.sparse_dim if gradient is None else _sparse_dim(gradient)
+        if gradient is None or is_filler(gradient):
+            return self.sparse_dim
+        return _sparse_dim(gradient)
 
 
 class _Sent:
@@ -164,6 +166,7 @@ class GradientReducer:
         self._failure: HorovodInternalError | None = None
         self._member: bool | None = None  # whether this rank is in the process set; None: not asked yet
         self._kinds = GradientKinds(options.process_set, may_differ=options.sparse_as_dense)
+        self._agreed = False  # on the kinds of this step's gradients: once, as the other ranks do
         weakref.finalize(self, _remove, self._removable).atexit = False
         _reducers.add(self)
         for bucket in buckets:
@@ -195,14 +198,20 @@ class GradientReducer:
     def restart(self) -> None:
         """Counts the backward passes from the beginning, except for what is in flight."""
         self._failure = None
+        self._agreed = self._agreed and self.in_flight
         for bucket in self._buckets:
             if not bucket.sent:
                 self._expect(bucket)
+
+    def zeroed(self) -> None:
+        """The gradients are zeros now, or None."""
+        self._kinds.zeroed()
 
     def forget(self) -> None:
         """Gives up what is in flight: after a failure, or
         because other gradients are to be computed."""
         self._held, self._held_bytes, self.failed, self._failure = [], 0, False, None
+        self._agreed = False
         for bucket in self._buckets:
             handle, bucket.handle, bucket.sent = bucket.handle, None, []
             if isinstance(handle, int):
@@ -226,6 +235,7 @@ class GradientReducer:
     def clear_up(self) -> None:
         """After `failed`: waits for what was sent nevertheless, and counts from the beginning."""
         self._held, self._held_bytes, self.failed, self._failure = [], 0, False, None
+        self._agreed = False
         with torch.no_grad():
             for bucket in self._buckets:
                 with contextlib.suppress(HorovodInternalError):  # nobody wants the result
@@ -256,7 +266,9 @@ class GradientReducer:
             self.restart()
             return
         try:
-            self._kinds.agree()
+            if not self._agreed:
+                self._kinds.agree()
+                self._agreed = True
             for bucket in self._buckets:
                 if bucket.handle is None and not bucket.landed:
                     if not bucket.sent:
@@ -274,7 +286,7 @@ class GradientReducer:
                     bucket.handle, bucket.sent = None, []
                     self._failure = self._failure or error
                 bucket.landed = True
-        failure, self._failure = self._failure, None
+        failure, self._failure, self._agreed = self._failure, None, False
         for bucket in self._buckets:
             self._expect(bucket)
         if failure is not None:
@@ -320,7 +332,8 @@ class GradientReducer:
         """All gradients of a bucket are there: sends them, with
         those held back, or holds them back too."""
         try:
-            if not self._takes_part():
+            # After hvd.shutdown() it is synchronize() that says so.
+            if state.session is None or not self._takes_part():
                 return
             self._load(bucket)
             self._held.append(bucket)
@@ -383,6 +396,9 @@ class GradientReducer:
         if gradient is None:
             # Sparse if the last one was, as other ranks have a sparse one then
             gradient = parameter.grad = zero_gradient(parameter, entry.sparse_dim or 0)
+        elif is_filler(gradient):
+            if entry.sparse_dim:
+                gradient = parameter.grad = gradient.to_sparse(entry.sparse_dim)
         else:
             entry.sparse_dim = _sparse_dim(gradient)
         outgoing = gradient

@@ -240,7 +240,10 @@ def _reducing_class(base: type[Any]) -> type[Any]:
                         "still being combined; call it after step()"
                     )
                 self._horovod.restart()
-            return super().zero_grad(*args, **kwargs)
+            result = super().zero_grad(*args, **kwargs)
+            if self._horovod is not None:
+                self._horovod.zeroed()
+            return result
 
         @functools.wraps(base.load_state_dict)
         def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:

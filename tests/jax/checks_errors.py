@@ -109,6 +109,8 @@ def check_other_worlds() -> None:
     for call in (hvd.allreduce, jax.jit(hvd.allreduce), step, gather):
         with raises(OF_PROGRAMS, "hvd.init()"):
             blocked(lambda call=call: call(jnp.ones(2)))
+    with raises(hvd.HorovodInternalError, "hvd.init()"):  # not those of this rank alone
+        hvd.grad(jnp.sum)(jnp.ones(2))
     hvd.init(comm=[own])
     assert step(jnp.ones(2))[0] == 1 and gather(jnp.ones(2)).shape == (2,)
     assert cubed(jnp.ones(2))[0] == 3  # every rank is number 0 now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from util_expect import raises
@@ -107,6 +109,13 @@ def check_not_initialized() -> None:
     """And a graph that was made before works after the next init()."""
     traced = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     traced(tf.ones([1]))
+    variable = tf.Variable([1.0])
+
+    def gradient() -> Any:
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = variable * 2.0
+        return tape.gradient(loss, [variable])
+
     hvd.barrier()
     hvd.shutdown()
     for wrong in (
@@ -115,6 +124,7 @@ def check_not_initialized() -> None:
         hvd.rank_op,
         hvd.size_op,
         hvd.join,
+        gradient,
     ):
         with raises(PRECONDITION, "hvd.init()"):
             wrong()

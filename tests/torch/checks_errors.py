@@ -103,3 +103,22 @@ def check_not_initialized() -> None:
             call()
     hvd.init()
     still_works()
+
+
+def check_an_optimizer_between_two_worlds() -> None:
+    """It must not take the time without ranks for one of training alone, and then go on so."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (weight * (hvd.rank() + 1 if hvd.is_initialized() else 1)).sum().backward()
+        optimizer.step()
+
+    step()
+    hvd.shutdown()
+    with raises(hvd.HorovodInternalError, "hvd.init()"):
+        step()
+    hvd.init()
+    step()
+    assert weight.item() == -(hvd.size() + 1)

@@ -114,6 +114,32 @@ def check_an_interrupt_while_a_sparse_gradient_is_gathered() -> None:
     optimizer.zero_grad()
 
 
+def check_an_interrupt_once_the_ranks_have_agreed() -> None:
+    """Which gradients are sparse they ask each other once per step; the zeros that this one has sent since
+    tell nothing about that.
+    """
+    first, late = nn.Parameter(torch.zeros(2)), nn.Embedding(3, 2, sparse=True)
+    named = [("first", first), ("late", late.weight)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, late.weight], lr=1.0), named)
+    first.sum().backward()
+    if hvd.rank() == 0:
+
+        def interrupted(_: object) -> None:
+            raise InterruptError
+
+        optimizer._horovod._land = interrupted
+        with raises(InterruptError):
+            optimizer.synchronize()
+        del optimizer._horovod._land
+    optimizer.step()
+    optimizer.zero_grad()
+    rows = late(torch.tensor([1])) if hvd.rank() == 0 else torch.ones(1, 2)
+    (first * rows).sum().backward()
+    optimizer.step()
+    assert late.weight.grad is not None and late.weight.grad.is_sparse
+    optimizer.zero_grad()
+
+
 def check_load_state_dict_while_gradients_travel() -> None:
     """The next ones have the same names, which are taken until the given up ones have landed."""
     first, second, optimizer = two_parameters()

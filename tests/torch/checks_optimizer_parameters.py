@@ -181,6 +181,26 @@ def check_a_sparse_gradient_comes_late() -> None:
         assert_same_on_all_ranks(model)
 
 
+def check_zeros_of_the_library_are_no_dense_gradient() -> None:
+    """Neither those that broadcast_optimizer_state() makes nor those of the step before."""
+    for to_none in (True, False):
+        torch.manual_seed(2)
+        model = nn.ModuleDict({"linear": nn.Linear(2, 2), "late": nn.Embedding(3, 2, sparse=True)})
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+        hvd.broadcast_optimizer_state(optimizer, 0)
+        late: Any = model["late"]
+        for step in range(3):
+            rows = late(torch.tensor([2])) if step in (0, hvd.rank() + 1) else torch.ones(1, 2)
+            model["linear"](rows).sum().backward()
+            optimizer.step()
+            gradient = late.weight.grad
+            assert gradient is not None and gradient.is_sparse == (to_none and step > 0)
+            assert bool(gradient.to_dense().any())
+            assert_same_on_all_ranks(model)
+            optimizer.zero_grad(set_to_none=to_none)
+        assert not optimizer._horovod._kinds._unknown
+
+
 def check_a_gradient_that_is_sparse_on_some_ranks() -> None:
     model = nn.Embedding(3, 2)
     named = [("differs", model.weight)]

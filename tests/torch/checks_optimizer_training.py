@@ -197,6 +197,26 @@ def check_calls_of_lightning() -> None:
     )
 
 
+def check_a_rank_without_batches() -> None:
+    """In the first epoch, after which it has to know of its gradients what the others do."""
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Embedding(3, 2, sparse=True)])
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    for epoch in range(2):
+        for _ in range(2 if epoch or hvd.rank() == 0 else 0):
+            optimizer.zero_grad()
+            model[0](torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        hvd.join()
+    optimizer.zero_grad()
+    model[0](model[1](torch.tensor([1])) if hvd.rank() == 0 else torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    gradient = model[1].weight.grad
+    assert gradient is not None and gradient.is_sparse
+
+
 def check_gradient_scaler() -> None:
     """Mixed precision; the last rank overflows in the first step, which all ranks skip then."""
     model = small_model()
