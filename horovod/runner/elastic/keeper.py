@@ -13,6 +13,7 @@ import contextlib
 import subprocess
 from collections.abc import Iterable
 
+_END_SECONDS = 5.0  # a shell that runs takes moments
 _PROGRAM = (
     'while read -r given; do groups=$given; done; [ -z "$groups" ] || kill -s KILL -- $groups 2>/dev/null'
 )
@@ -44,7 +45,11 @@ class Keeper:
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
-            process.wait()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:  # somebody has stopped it
+                process.kill()
+                process.wait()
         self._told = set()
 
     def _start(self) -> None:
