@@ -409,9 +409,14 @@ void Engine::run_operation(wire::Operation& operation) {
     numbers_.added(static_cast<int32_t>(first.result));
   }
   if (rank_ == 0) log_process_set(first);
+  // Before anyone goes on, who may end this process; but a callback that hangs is part of the operation.
+  const bool calls_back = std::any_of(tasks.begin(), tasks.end(), [](const AgreedTask& each) {
+    return each.task && each.task->has_callback();
+  });
+  if (!calls_back) recent_.end(end);
   for (const AgreedTask& each : tasks)
     if (each.task) finish(each.task, {});
-  recent_.end(end);
+  if (calls_back) recent_.end(end);
 }
 
 uint32_t Engine::recorded_name(const AgreedTask& task) {

@@ -179,7 +179,7 @@ def test_a_script_does_not_run_if_the_launcher_ends_before_it_is_known(tmp_path:
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     group = int(subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE).stdout)
-    wait_until(lambda: not psutil.pid_exists(group), ENOUGH, "the script waits")
+    wait_until(lambda: not _alive(group), ENOUGH, "the script waits")
     assert not (tmp_path / "ran").exists()
 
 

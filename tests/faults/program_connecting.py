@@ -8,7 +8,7 @@ from horovod._bootstrap.world.mesh import Mesh
 
 hvd.init(process_sets="dynamic")
 if hvd.rank() == 3:
-    Mesh._helpers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
+    Mesh._connectors = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign, assignment]
 try:
     hvd.add_process_set([0, 3])
 except hvd.HorovodInternalError as error:
