@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from runner_util import ENOUGH, Launcher, wait_until
 from util_paths import ROOT
